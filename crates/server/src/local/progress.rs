@@ -10,6 +10,8 @@ pub struct Progress {
     done: AtomicU64,
     /// Octets that there are; 0 where nobody knows.
     total: AtomicU64,
+    /// Records read of a file; a short file may make many (`$GENERATE`).
+    records: AtomicU64,
 }
 
 impl Progress {
@@ -17,10 +19,20 @@ impl Progress {
     pub fn begin(&self, total: u64) {
         self.done.store(0, Relaxed);
         self.total.store(total, Relaxed);
+        self.records.store(0, Relaxed);
     }
 
     pub fn add(&self, octets: usize) {
         self.done.fetch_add(octets as u64, Relaxed);
+    }
+
+    /// So many records are read by now.
+    pub fn have(&self, records: u64) {
+        self.records.store(records, Relaxed);
+    }
+
+    pub fn records(&self) -> u64 {
+        self.records.load(Relaxed)
     }
 
     /// Octets that were done, and that there are.

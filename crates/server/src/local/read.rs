@@ -49,7 +49,7 @@ pub(super) fn read_within(
         return Ok(None);
     }
     progress.begin(length);
-    let Some(builder) = gather(apex, &mut reader, room)? else {
+    let Some(builder) = gather(apex, &mut reader, (room, progress))? else {
         return Ok(None);
     };
     drop(reader);
@@ -121,7 +121,7 @@ impl Read for Counted<'_> {
 fn gather(
     apex: Name<'_>,
     reader: &mut Reader<'_>,
-    room: &Room,
+    (room, progress): (&Room, &Progress),
 ) -> Result<Option<ZoneBuilder>, Vec<String>> {
     let mut builder = ZoneBuilder::new(apex);
     let mut errors = Vec::new();
@@ -141,6 +141,7 @@ fn gather(
         if let Err(error) = pushed {
             errors.push(reader.error(error.to_string()).to_string());
         }
+        progress.have(taken.unsigned_abs());
         if errors.len() == ERRORS_MAX {
             let end = format!("after {ERRORS_MAX} errors the rest is not read: there may be more");
             errors.push(reader.error(end).to_string());

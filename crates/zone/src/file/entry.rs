@@ -85,7 +85,7 @@ impl Draft {
             return Err(directive
                 .wrong("unknown directive: $ORIGIN, $TTL, $INCLUDE and $GENERATE are known"));
         };
-        words.end()?;
+        words.end("the directive")?;
         Ok(entry)
     }
 

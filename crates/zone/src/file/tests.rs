@@ -287,6 +287,17 @@ fn a_ttl_that_is_none_says_what_one_is() {
 }
 
 #[test]
+fn a_word_too_many_is_one_of_a_record_or_of_a_directive() {
+    let found = errors("$TTL 1h extra\n$ORIGIN a. b\nx 5 A 192.0.2.1 y\n");
+    let place = |entry: &str| format!("too much: {entry} was complete before this word");
+    let (directive, record) = (place("the directive"), place("the record"));
+    for (error, what) in found.iter().zip([&directive, &directive, &record]) {
+        assert!(error.2.contains(what), "{found:?}");
+    }
+    assert_eq!(found.len(), 3, "{found:?}");
+}
+
+#[test]
 fn f35_includes_stay_in_the_folder_and_are_bounded() {
     for path in ["../x", "/etc/passwd", "a/../../b", "\"\"", "a\\000b"] {
         let found = errors(&format!("$INCLUDE {path}\n"));

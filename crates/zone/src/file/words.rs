@@ -135,11 +135,13 @@ impl<'t> Words<'t> {
         }
     }
 
-    /// Nothing may be left.
-    pub(crate) fn end(&self) -> Result<(), Wrong> {
+    /// Nothing may be left of what the entry is.
+    pub(crate) fn end(&self, entry: &str) -> Result<(), Wrong> {
         match self.peek() {
             None => Ok(()),
-            Some(word) => Err(word.wrong("too much: the record was complete before this word")),
+            Some(word) => Err(word.wrong(format_args!(
+                "too much: {entry} was complete before this word"
+            ))),
         }
     }
 

@@ -31,7 +31,7 @@ pub(crate) fn read(kind: u16, words: &mut Words<'_>, out: &mut Vec<u8>) -> Resul
             read_field(*field, words, start, out)?;
         }
     }
-    words.end()?;
+    words.end("the record")?;
     if out.len() - start > RDATA_LENGTH_MAX {
         return Err(words.wrong(format!(
             "RDATA of {} octets: {RDATA_LENGTH_MAX} is the most",

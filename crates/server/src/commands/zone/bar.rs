@@ -21,8 +21,7 @@ pub(super) fn shown<T>(progress: &Progress, work: impl FnOnce() -> T) -> T {
     thread::scope(|scope| {
         scope.spawn(move || {
             while finished.recv_timeout(DRAWN_EVERY) == Err(RecvTimeoutError::Timeout) {
-                let (done, total) = progress.read();
-                draw(&bar("", done, total));
+                draw(&reading(progress));
             }
             draw("");
         });
@@ -30,6 +29,15 @@ pub(super) fn shown<T>(progress: &Progress, work: impl FnOnce() -> T) -> T {
         drop(done);
         outcome
     })
+}
+
+/// What is drawn of a file: when it is read to its end, or is short, how many records that has made so far.
+fn reading(progress: &Progress) -> String {
+    let (done, total) = progress.read();
+    match done < total {
+        true => bar("", done, total),
+        false => format!(" {} records", progress.records()),
+    }
 }
 
 /// Draws over what was drawn before, on a terminal.
@@ -66,5 +74,17 @@ mod tests {
         assert_eq!(bar("x", 2_000_000, 4_000_000), expected);
         assert!(bar("x", 9, 4).contains("] 100 % of"));
         assert_eq!(bar("x", 1_500_000, 0), "x 1.5 MB");
+    }
+
+    /// `$GENERATE` makes many of a line.
+    #[test]
+    fn a_file_that_is_read_shows_what_it_has_made() {
+        let progress = Progress::default();
+        progress.begin(4_000_000);
+        progress.add(1_000_000);
+        progress.have(20_000);
+        assert!(reading(&progress).ends_with("] 25 % of 4.0 MB"));
+        progress.add(3_000_000);
+        assert_eq!(reading(&progress), " 20000 records");
     }
 }

@@ -78,13 +78,19 @@ const BUCKETS_MAX: usize = 1 << 26;
 
 /// `millrace.setResponseRateLimit{rate=20, …}`; `rate=0`: none, but `total`.
 fn set_response_rate_limit(lua: &Lua, table: Table) -> mlua::Result<()> {
-    const PER_SECOND: &str = "answers a second";
+    const PER_SECOND: &str = "a whole number of answers a second";
     let mut options = Options::new(lua, "millrace.setResponseRateLimit", Some(table));
     let rate: Option<u32> = options.number("rate", PER_SECOND)?;
     let rate = rate.ok_or_else(|| {
         wrong("rate: the answers a second to one network are missing, as in rate=20")
     })?;
-    let burst = options.number("burst", "answers")?.unwrap_or(rate);
+    let burst: Option<u32> = options.number("burst", "a whole number of answers")?;
+    if burst == Some(0) && rate > 0 {
+        return Err(wrong(format!(
+            "burst: 0 answers at once: no client would get any; 1 or more expected, or no burst=, which is {rate}, as rate="
+        )));
+    }
+    let burst = burst.unwrap_or(rate);
     let total: u32 = options.number("total", PER_SECOND)?.unwrap_or(0);
     // No kind alone has more than all together: a limit of that height is none.
     let (rate, burst) = match rate {
@@ -95,7 +101,9 @@ fn set_response_rate_limit(lua: &Lua, table: Table) -> mlua::Result<()> {
         rate,
         burst,
         total,
-        slip: options.number("slip", "a number")?.unwrap_or(1),
+        slip: options
+            .number("slip", "a whole number from 0")?
+            .unwrap_or(1),
         prefixes: Prefixes::new(
             prefix(&mut options, "v4Prefix", 24, 32)?,
             prefix(&mut options, "v6Prefix", 56, 128)?,
@@ -122,7 +130,7 @@ fn prefix(
     default: u8,
     most: u8,
 ) -> mlua::Result<u8> {
-    let bits: Option<u8> = options.number(name, "bits of an address")?;
+    let bits: Option<u8> = options.number(name, "a whole number of bits of an address")?;
     match bits {
         Some(bits) if bits > most => Err(wrong(format!(
             "{name}: {bits} bits: at most {most} expected"
@@ -132,7 +140,8 @@ fn prefix(
 }
 
 fn buckets(options: &mut Options<'_>) -> mlua::Result<usize> {
-    let buckets: Option<u32> = options.number("tableSize", "a number of answers to remember")?;
+    let buckets: Option<u32> =
+        options.number("tableSize", "a whole number of answers to remember")?;
     let buckets = buckets.map_or(BUCKETS, |buckets| buckets as usize);
     if !(1_000..=BUCKETS_MAX).contains(&buckets) {
         let got = shown(&Value::Integer(buckets as i64));

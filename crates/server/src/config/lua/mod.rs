@@ -122,9 +122,11 @@ where
     let most = AT_MOST.iter().find(|(known, _)| *known == name);
     let most = most.map_or(usize::MAX, |(_, most)| *most);
     lua.create_function(move |lua, arguments: MultiValue| {
+        let numbers = place::numbers_among(&arguments);
         refuse_late(lua, at_start)
             .and_then(|()| refuse_more(&arguments, most))
             .and_then(|()| A::from_lua_args(arguments, 1, None, lua))
+            .map_err(|error| place::with_number(error, &numbers))
             .and_then(|arguments| function(lua, arguments))
             .map_err(|error| place::located(lua, name, &error))
     })

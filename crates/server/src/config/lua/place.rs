@@ -2,7 +2,7 @@
 
 use crate::config::place::Place;
 use mlua::chunk::ChunkMode;
-use mlua::{Error, Lua};
+use mlua::{Error, Lua, MultiValue, Value};
 
 /// The line of Lua that called the running function of ours.
 pub(super) fn caller(lua: &Lua) -> Place {
@@ -194,13 +194,46 @@ fn conversion(from: &str, to: &str, message: Option<&str>) -> String {
         _ if message == Some("expected table") => "a table",
         _ => numbers(to).or(message).unwrap_or(to),
     };
-    // Which one, mlua does not say.
+    // Which one, mlua does not say: see with_number.
     let got = match message {
-        Some("out of range") => "another one",
+        Some(OUT_OF_RANGE) => "one out of this range",
         _ if from == "integer" => "number",
         _ => from,
     };
     format!("{wanted} expected, got {got}")
+}
+
+/// What mlua says of a number that its type does not have.
+const OUT_OF_RANGE: &str = "out of range";
+
+/// Numbers among the first arguments of a function of ours, by their places.
+pub(super) type Numbers = [Option<f64>; 4];
+
+pub(super) fn numbers_among(arguments: &MultiValue) -> Numbers {
+    std::array::from_fn(|place| match arguments.get(place)? {
+        Value::Integer(number) => Some(*number as f64),
+        Value::Number(number) => Some(*number),
+        _ => None,
+    })
+}
+
+/// `error` with the number that it is about, where that is out of range.
+pub(super) fn with_number(error: Error, given: &Numbers) -> Error {
+    let Error::BadArgument { pos, cause, .. } = &error else {
+        return error;
+    };
+    let Error::FromLuaConversionError { to, message, .. } = &**cause else {
+        return error;
+    };
+    let is_out = message.as_deref() == Some(OUT_OF_RANGE);
+    let wanted = numbers(to).filter(|_| is_out);
+    let number = given.get(pos.saturating_sub(1)).copied().flatten();
+    match wanted.zip(number) {
+        Some((wanted, number)) => {
+            Error::RuntimeError(format!("argument {pos}: {wanted} expected, got {number}"))
+        }
+        None => error,
+    }
 }
 
 /// The numbers of a type of Rust's.

@@ -167,7 +167,11 @@ const ERRORS: &[(&str, &str)] = &[
     ),
     (
         "DSTPortRule(65536)",
-        "test.conf:1: DSTPortRule: argument 1: a number from 0 to 65535 expected, got another one",
+        "test.conf:1: DSTPortRule: argument 1: a number from 0 to 65535 expected, got 65536",
+    ),
+    (
+        "setPayloadSizeOnSelfGeneratedAnswers(-1)",
+        "test.conf:1: setPayloadSizeOnSelfGeneratedAnswers: argument 1: a number from 0 to 65535 expected, got -1",
     ),
     (
         "setMaxTCPClientThreads(0)",
@@ -183,7 +187,7 @@ const ERRORS: &[(&str, &str)] = &[
     ),
     (
         "DelayAction(-1)",
-        "test.conf:1: DelayAction: argument 1: a number from 0 to 4294967295 expected, got another one",
+        "test.conf:1: DelayAction: argument 1: a number from 0 to 4294967295 expected, got -1",
     ),
     (
         "addAction(newNMG(), DropAction())",

@@ -179,6 +179,19 @@ fn how_zones_are_answered_from_is_checked() {
     assert!(error("millrace.setResponseRateLimit{}").contains("rate=20"));
     assert!(error("millrace.setResponseRateLimit{rate=1, v4Prefix=33}").contains("at most 32"));
     assert!(error("millrace.setResponseRateLimit{rate=1, tableSize=1}").contains("1000 to"));
+    for (option, expected) in [
+        ("burst=0", "1 or more expected, or no burst=, which is 9"),
+        ("slip=1.5", "slip: a whole number from 0 expected, got 1.5"),
+        (
+            "rate=-1",
+            "rate: a whole number of answers a second expected, got -1",
+        ),
+    ] {
+        let said = error(&format!(
+            "millrace.setResponseRateLimit{{rate=9, {option}}}"
+        ));
+        assert!(said.contains(expected), "{said}");
+    }
     assert!(error("millrace.setVersion(('v'):rep(129))").contains("at most 128"));
     assert!(error("setServerID(('v'):rep(129))").contains("at most 128"));
     assert!(
