@@ -3,7 +3,7 @@
 use super::objects::{object, pool};
 use super::options::{Flag, Options};
 use super::{console, define};
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::rules::Action;
 use crate::pipeline::rules::actions::answer::{AnswerFlags, ERCodeAction, RCodeAction, TCAction};
 use crate::pipeline::rules::actions::limit::{DropAction, QPSAction};
@@ -138,7 +138,7 @@ impl FromLua for ActionObject {
 
 impl UserData for ActionObject {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

@@ -5,7 +5,7 @@ use super::callback::{Callback, Limit};
 use super::state::LuaState;
 use super::{define, place, spec, wrong};
 use crate::clock::Now;
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::log;
 use mlua::{Function, Lua, LuaString, UserData, UserDataFields, UserDataMethods};
 use std::fs;
@@ -60,7 +60,7 @@ fn unbound() -> io::Result<UnixDatagram> {
 
 impl UserData for NetworkEndpoint {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
@@ -119,7 +119,7 @@ impl NetworkListener {
 
 impl UserData for NetworkListener {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

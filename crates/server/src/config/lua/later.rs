@@ -7,7 +7,7 @@
 use super::actions::made;
 use super::response_actions::ResponseActionObject;
 use super::{console, define, place, spec};
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::config::place::Place;
 use crate::config::spec::{Remark, RemarkKind};
 use crate::pipeline::Env;
@@ -158,7 +158,7 @@ struct Inert;
 
 impl UserData for Inert {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 }
 

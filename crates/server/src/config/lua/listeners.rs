@@ -3,7 +3,7 @@
 use super::objects::{list_of, object};
 use super::options::Options;
 use super::{define, place, spec, wrong};
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::config::named::NamedSpec;
 use crate::config::spec::{ListenerSpec, Spec};
 use crate::config::{LocalAddress, NamedListener, Xdp, XskQueue, defaults};
@@ -220,7 +220,7 @@ pub(super) struct XskSocket(pub(super) XskQueue);
 
 impl UserData for XskSocket {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 }
 

@@ -189,7 +189,7 @@ fn class_of(object: &AnyUserData) -> String {
 }
 
 /// The same by the name of its type: `lua::RuleObject<dyn rules::Action>`.
-pub(super) fn class_named(name: &str) -> String {
+fn class_named(name: &str) -> String {
     let name = name.split('<').next().unwrap_or_default();
     let name = name.rsplit("::").next().unwrap_or_default();
     let known = CLASSES.iter().find(|(ours, _)| *ours == name);

@@ -70,6 +70,9 @@ pub(super) fn readable(error: &Error, path: &str) -> String {
             "{text}: getServer, getPool(name):getCache and their like return nil for what is not there"
         );
     }
+    if let Some(name) = quoted_in(&text, "attempt to call method '") {
+        return format!("{text}: millrace has no method '{name}' yet, or it is a slip of the pen");
+    }
     text
 }
 

@@ -6,7 +6,7 @@ use super::options::shown;
 use super::query::{LuaPolicy, run_built_in};
 use super::{define, spec, wrong};
 use crate::backend::policy::Policy;
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::route::Chooser;
 use mlua::{
     AnyUserData, FromLua, Lua, MetaMethod, UserData, UserDataFields, UserDataMethods, Value,
@@ -131,7 +131,7 @@ impl FromLua for PolicyObject {
 
 impl UserData for PolicyObject {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
         fields.add_field_method_get("name", |_, policy| Ok(policy.name()));
         fields.add_field_method_get("isLua", |_, policy| Ok(policy.built_in().is_none()));
         for name in ["isFFI", "isPerThread"] {

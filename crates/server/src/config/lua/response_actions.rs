@@ -3,7 +3,7 @@
 use super::define;
 use super::objects::list_of;
 use super::selectors::Qtype;
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::rules::actions::response::{
     AllowResponseAction, DropResponseAction, LimitTTLResponseAction,
     SetMaxReturnedTTLResponseAction, SetReducedTTLResponseAction, SetSkipCacheResponseAction,
@@ -97,7 +97,7 @@ pub(super) fn response_made(
 
 impl UserData for ResponseActionObject {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

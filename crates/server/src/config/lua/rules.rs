@@ -6,7 +6,7 @@ use super::options::{Options, shown};
 use super::response_actions::ResponseActionObject;
 use super::selectors::{AnySelector, SelectorObject};
 use super::{define, spec, wrong};
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::config::spec::{RuleSpec, Spec};
 use crate::config::uuid;
 use crate::pipeline::rules::response::ResponseAction;
@@ -344,7 +344,7 @@ fn specs(rules: &Table) -> mlua::Result<Vec<RuleSpec<dyn Action>>> {
 /// The methods of a DNSDistRuleAction, "a rule composed of a DNSRule selector … and a DNSAction action".
 impl UserData for RuleAction {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

@@ -8,7 +8,7 @@ use super::objects::suffixes::AnySuffixes;
 use super::objects::{list_of, object, pool};
 use super::options::Flag;
 use super::{define, spec, wrong};
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::config::spec::{ChainSpecs, RuleSpec};
 use crate::counters::Sharded;
 use crate::pipeline::acl::Netmasks;
@@ -306,7 +306,7 @@ pub(super) struct CountedSelector {
 
 impl UserData for CountedSelector {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
@@ -326,7 +326,7 @@ impl UserData for CountedSelector {
 
 impl UserData for SelectorObject {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

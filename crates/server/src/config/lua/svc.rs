@@ -7,7 +7,7 @@ use super::objects::{list_of, object};
 use super::options::{Options, shown};
 use super::spoof::spoof_options;
 use super::{define, place, wrong};
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::rules::actions::svc::{ServiceBinding, SpoofSVCAction};
 use mlua::{FromLua, Lua, LuaString, MultiValue, Table, UserData, UserDataFields, Value};
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ struct SvcParameters(ServiceBinding);
 
 impl UserData for SvcParameters {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 }
 

@@ -401,27 +401,27 @@ const ERRORS: &[(&str, &str)] = &[
     ),
     (
         "getPool(''):nosuch()",
-        "test.conf:1: a ServerPool has no 'nosuch' in millrace yet, or it is a slip of the pen",
+        "test.conf:1: attempt to call method 'nosuch' (a nil value): millrace has no method 'nosuch' yet, or it is a slip of the pen",
     ),
     (
         "newServer('192.0.2.1'):nosuch()",
-        "test.conf:1: a Server has no 'nosuch' in millrace yet, or it is a slip of the pen",
+        "test.conf:1: attempt to call method 'nosuch' (a nil value): millrace has no method 'nosuch' yet, or it is a slip of the pen",
     ),
     (
         "xsk = newXsk({ifName='e', NIC_queue_id=0})\nxsk:getMetrics()",
-        "test.conf:2: an XskSocket has no 'getMetrics' in millrace yet, or it is a slip of the pen",
+        "test.conf:2: attempt to call method 'getMetrics' (a nil value): millrace has no method 'getMetrics' yet, or it is a slip of the pen",
     ),
     (
         "newDNSName('a.b.'):nosuch()",
-        "test.conf:1: a DNSName has no 'nosuch' in millrace yet, or it is a slip of the pen",
+        "test.conf:1: attempt to call method 'nosuch' (a nil value): millrace has no method 'nosuch' yet, or it is a slip of the pen",
     ),
     (
         "newRemoteLogger('192.0.2.1:1'):nosuch()",
-        "test.conf:1: a logger has no 'nosuch' in millrace yet, or it is a slip of the pen",
+        "test.conf:1: attempt to call method 'nosuch' (a nil value): millrace has no method 'nosuch' yet, or it is a slip of the pen",
     ),
     (
         "addAction(AllRule(), DropAction()) getRule(0):nosuch()",
-        "test.conf:1: a rule has no 'nosuch' in millrace yet, or it is a slip of the pen",
+        "test.conf:1: attempt to call method 'nosuch' (a nil value): millrace has no method 'nosuch' yet, or it is a slip of the pen",
     ),
 ];
 

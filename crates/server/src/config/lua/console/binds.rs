@@ -4,7 +4,7 @@ use super::super::options::Flag;
 use super::super::{define, spec};
 use super::{say, say_row, serving};
 use crate::config::LocalAddress;
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::config::spec::Spec;
 use crate::control::metrics::rows::FrontendRow;
 use crate::frontend::tcp::Figures;
@@ -129,7 +129,7 @@ impl Bind {
 
 impl UserData for Bind {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
         fields.add_field_method_get("muted", |lua, bind| {
             let spec = spec(lua)?;
             Ok(bind

@@ -7,7 +7,7 @@ use super::super::query::OwnHeader;
 use super::super::runtime::timespec;
 use super::{rings, serving};
 use crate::clock::Now;
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::query::Protocol;
 use crate::pipeline::rings::Entry;
 use mlua::{Lua, UserData, UserDataFields};
@@ -42,7 +42,7 @@ struct RingEntry {
 
 impl UserData for RingEntry {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
         fields.add_field_method_get("backend", |_, this| Ok(this.backend.map(ComboAddress)));
         fields.add_field_method_get("dnsheader", |_, this| {
             // Of the counts the rings keep this one; whatever is in them had a question.

@@ -7,7 +7,7 @@ use super::super::rules::position;
 use super::super::selectors::CountedSelector;
 use super::super::{define, spec};
 use super::say_row;
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::config::spec::{RuleSpec, Spec};
 use crate::pipeline::rules::response::ResponseAction;
 use crate::pipeline::rules::{Action, RuleOf};
@@ -274,7 +274,7 @@ struct RuleObject<A: ?Sized>(RuleOf<A>);
 
 impl<A: Shown + ?Sized> UserData for RuleObject<A> {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

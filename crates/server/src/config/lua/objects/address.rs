@@ -3,7 +3,7 @@
 use super::super::{define, wrong};
 use super::{ipcipher, object};
 use crate::config::addresses;
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use ipnet::IpNet;
 use mlua::{FromLua, Lua, LuaString, MetaMethod, UserData, UserDataFields, UserDataMethods, Value};
 use std::net::{IpAddr, SocketAddr};
@@ -105,7 +105,7 @@ impl ComboAddress {
 
 impl UserData for ComboAddress {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

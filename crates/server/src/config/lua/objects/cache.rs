@@ -6,7 +6,7 @@ use super::address::{AnyAddress, ComboAddress};
 use super::name::{AnyName, DnsName};
 use super::{list_of, object};
 use crate::clock::{self, Now};
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::config::spec::CacheKey;
 use crate::counters::Sharded;
 use crate::pipeline::cache::{CacheCounts, Entry, PacketCache};
@@ -64,7 +64,7 @@ impl CacheObject {
 
 impl UserData for CacheObject {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

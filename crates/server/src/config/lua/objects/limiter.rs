@@ -2,7 +2,7 @@
 
 use super::super::define;
 use crate::clock::Now;
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::rules::limiter::{Bucket, Rate};
 use mlua::{Lua, UserData, UserDataFields, UserDataMethods};
 
@@ -27,7 +27,7 @@ struct QpsLimiter {
 
 impl UserData for QpsLimiter {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

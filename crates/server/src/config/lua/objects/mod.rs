@@ -14,7 +14,7 @@ pub(super) mod server;
 pub(super) mod suffixes;
 mod timed_set;
 
-use super::options::{class_named, shown};
+use super::options::shown;
 use super::wrong;
 use mlua::{FromLua, Lua, MetaMethod, Table, UserData, UserDataFields, Value};
 
@@ -55,26 +55,10 @@ impl FromLua for Place {
     }
 }
 
-/// Makes an error of each name that the class `T` does not have: for all classes. It is behind the table of its methods, where a
-/// method that is there is found as fast as without it.
-pub(super) fn refuse_unknown<T, F: UserDataFields<T>>(fields: &mut F) {
-    fields.add_meta_field_with(MetaMethod::Index, |lua| {
-        let class = class_named(std::any::type_name::<T>());
-        // Behind the colon some say what they are for.
-        let class = class.split(':').next().unwrap_or_default().to_owned();
-        let refuse =
-            lua.create_function(move |_, (_, name): (Value, Value)| -> mlua::Result<Value> {
-                let name = shown(&name);
-                Err(wrong(format!(
-                    "{class} has no '{name}' in millrace yet, or it is a slip of the pen"
-                )))
-            })?;
-        let behind = lua.create_table()?;
-        behind.raw_set(MetaMethod::Index.name(), refuse)?;
-        let methods = lua.create_table()?;
-        methods.set_metatable(Some(behind))?;
-        Ok(methods)
-    });
+/// A name that the class `T` does not have is nil, as in dnsdist, where files ask so for what there is; who calls it is told its name
+/// (`place::readable`). To be said for each class: without it such a name is an error, or not, by what else the class has.
+pub(super) fn unknown_is_nil<T, F: UserDataFields<T>>(fields: &mut F) {
+    fields.add_meta_field_with(MetaMethod::Index, Lua::create_table);
 }
 
 /// A copy of the object of class `T` in `value`; `wanted` tells people what that is.

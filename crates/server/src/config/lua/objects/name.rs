@@ -2,7 +2,7 @@
 
 use super::super::{define, wrong};
 use super::object;
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use mlua::{FromLua, Lua, LuaString, MetaMethod, UserData, UserDataFields, UserDataMethods, Value};
 use wire::name::{Name, NameBuf};
 
@@ -44,7 +44,7 @@ impl FromLua for AnyName {
 
 impl UserData for DnsName {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

@@ -3,7 +3,7 @@
 use super::super::define;
 use super::name::{AnyName, without_dot};
 use super::suffixes::names;
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::rules::names::NameSet;
 use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataFields, UserDataMethods, Value};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl DnsNameSet {
 
 impl UserData for DnsNameSet {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

@@ -2,7 +2,7 @@
 
 use super::super::{define, wrong};
 use super::address::{AnyAddress, ComboAddress};
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::acl::{Netmask, NetmaskError};
 use ipnet::IpNet;
 use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataFields, UserDataMethods, Value};
@@ -70,7 +70,7 @@ impl FromLua for AnyNetmask {
 
 impl UserData for NetmaskObject {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

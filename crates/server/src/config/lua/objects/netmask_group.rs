@@ -4,7 +4,7 @@ use super::super::{define, wrong};
 use super::address::AnyAddress;
 use super::list_of;
 use super::netmask::AnyNetmask;
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::acl::{Netmask, Netmasks};
 use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataFields, UserDataMethods, Value};
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl NetmaskGroup {
 
 impl UserData for NetmaskGroup {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

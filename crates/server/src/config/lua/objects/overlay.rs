@@ -5,7 +5,7 @@ use super::super::{define, wrong};
 use super::address::ComboAddress;
 use super::name::DnsName;
 use super::object;
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use mlua::{FromLua, Lua, LuaString, UserData, UserDataFields, UserDataMethods, Value};
 use std::net::{IpAddr, SocketAddr};
 use wire::codes::qtype;
@@ -99,7 +99,7 @@ impl PacketOverlay {
 
 impl UserData for PacketOverlay {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
         fields.add_field_method_get("qname", |_, overlay| Ok(overlay.qname.clone()));
         fields.add_field_method_get("qtype", |_, overlay| Ok(overlay.qtype));
         fields.add_field_method_get("qclass", |_, overlay| Ok(overlay.qclass));
@@ -156,7 +156,7 @@ impl FromLua for DnsRecord {
 
 impl UserData for DnsRecord {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
         fields.add_field_method_get("name", |_, record| Ok(record.name.clone()));
         fields.add_field_method_get("type", |_, record| Ok(record.record.rtype));
         fields.add_field_method_get("class", |_, record| Ok(record.record.class));

@@ -5,7 +5,7 @@ use super::super::{define, spec, wrong};
 use super::cache::CacheObject;
 use super::server::ServerObject;
 use crate::backend::pool::Subnets;
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::config::pools::PoolId;
 use mlua::{Lua, UserData, UserDataFields, UserDataMethods};
 
@@ -57,7 +57,7 @@ struct PoolObject(String);
 
 impl UserData for PoolObject {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

@@ -4,7 +4,7 @@ use super::super::options::{Flag, Options};
 use super::super::{health, servers, spec, wrong};
 use super::object;
 use crate::backend::server::{HealthMode, Server};
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::config::spec::{ServerKey, ServerSpec, Spec};
 use mlua::{FromLua, Lua, MetaMethod, Table, UserData, UserDataFields, UserDataMethods, Value};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub(in super::super) fn removed() -> mlua::Error {
 
 impl UserData for ServerObject {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
         fields.add_field_method_get("name", |lua, server| server.read(lua, name));
         fields.add_field_method_get("upStatus", |lua, server| {
             server.live(lua, false, |server| server.state.is_checked_up())

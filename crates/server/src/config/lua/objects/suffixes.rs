@@ -3,7 +3,7 @@
 use super::super::define;
 use super::list_of;
 use super::name::{AnyName, DnsName};
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::rules::names::SuffixSet;
 use mlua::{FromLua, Lua, UserData, UserDataFields, UserDataMethods, Value};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl SuffixMatchNode {
 
 impl UserData for SuffixMatchNode {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

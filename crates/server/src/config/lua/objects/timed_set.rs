@@ -4,7 +4,7 @@ use super::super::define;
 use super::super::selectors::{SelectorObject, made};
 use super::address::AnyAddress;
 use crate::clock::Now;
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::rules::selectors::client::TimedIPSetRule;
 use mlua::{Lua, UserData, UserDataFields, UserDataMethods};
 
@@ -19,7 +19,7 @@ struct TimedSet(TimedIPSetRule);
 
 impl UserData for TimedSet {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

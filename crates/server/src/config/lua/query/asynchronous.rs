@@ -4,7 +4,7 @@ use super::super::{define, wrong};
 use super::question::Question;
 use super::response::DnsResponse;
 use super::subject::{Origin, Shared, Subject};
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::heap;
 use crate::holder::{Holder, Reservation, Slot};
 use crate::pipeline::Env;
@@ -99,7 +99,7 @@ impl AsynchronousObject {
 
 impl UserData for AsynchronousObject {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

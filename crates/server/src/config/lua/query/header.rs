@@ -3,7 +3,7 @@
 use super::super::objects::object;
 use super::super::options::Flag;
 use super::subject::{Live, Shared, with};
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use mlua::{FromLua, Lua, UserData, UserDataFields, UserDataMethods, Value};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::message::Header;
@@ -50,7 +50,7 @@ fn set_tc(header: &mut Header, on: bool) {
 
 impl UserData for DnsHeader {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
@@ -99,7 +99,7 @@ impl FromLua for OwnHeader {
 
 impl UserData for OwnHeader {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

@@ -2,7 +2,7 @@
 
 use super::super::wrong;
 use super::subject::Subject;
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::query::MESSAGE_MAX;
 use mlua::{UserData, UserDataFields, UserDataMethods};
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ impl EdnsOptionView {
 
 impl UserData for EdnsOptionView {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

@@ -8,7 +8,7 @@ use super::super::wrong;
 use super::answers::{self, Soa};
 use super::messages::{self, get, set};
 use super::subject::{Live, Shared, with};
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::restart::Restart;
 use mlua::{MultiValue, Table, UserData, UserDataFields, UserDataMethods, Value};
 
@@ -23,7 +23,7 @@ impl Live for Question {
 
 impl UserData for Question {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
         messages::add_fields(fields);
         fields.add_field_method_get("dh", |lua, object| {
             let own = super::object(lua, |objects| &objects.query)?;

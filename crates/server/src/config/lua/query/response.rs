@@ -4,7 +4,7 @@ use super::super::objects::server::ServerObject;
 use super::super::{spec, wrong};
 use super::subject::{Live, Shared, Subject, with};
 use super::{messages, question};
-use crate::config::lua::objects::refuse_unknown;
+use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::restart::RESTARTS_MAX;
 use mlua::{Function, Lua, UserData, UserDataFields, UserDataMethods};
 use wire::codes::qtype;
@@ -21,7 +21,7 @@ impl Live for DnsResponse {
 
 impl UserData for DnsResponse {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        refuse_unknown(fields);
+        unknown_is_nil(fields);
         messages::add_fields(fields);
         fields.add_field_method_get("dh", |lua, object| {
             let own = super::object(lua, |objects| &objects.response)?;
