@@ -614,7 +614,7 @@ impl Live {
         let soa = self.held().map(|zone| zone.soa());
         let expires = self.change_state(|state| {
             let timers = state.timers.get_or_insert_with(|| Timers::new(now));
-            timers.succeeded(now, heard, soa, &settings.times);
+            timers.confirmed(now, heard, soa, &settings.times);
             state.is_expired = false;
             timers.ends
         });

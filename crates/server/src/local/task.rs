@@ -6,7 +6,7 @@ use super::live::{Installed, Live};
 use super::load::SAY_AFTER;
 use super::order::{Letter, Order};
 use super::room::Room;
-use super::settings::{Peer, ZoneSettings};
+use super::settings::{Peer, TimeBounds, ZoneSettings};
 use super::tell::{self, Version};
 use super::timers::{Heard, Timers, longer};
 use super::{BackupOrder, Line, StateDirectory, backup, flush};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
-use zone::zone::ZoneBuilder;
+use zone::zone::{SoaTimes, ZoneBuilder};
 
 /// How long a task sleeps before it looks at the system's clock again.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
@@ -28,12 +28,12 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// Orders that are looked at while primaries are asked, and obeyed behind that; more wait in the queue.
 const PUT_OFF: usize = 16;
 
-/// What a primary that was asked has. The numbers are those of [`Heard::expires_in`].
+/// What a primary that was asked has, and for how long: see [`Heard::expires_in`].
 enum Word {
     /// A newer version, which has come.
     Came(String, Option<u32>),
-    /// A newer version, which has not come, and why.
-    Missed(AskError),
+    /// A newer version, of this serial, which has not come, and why.
+    Missed(u32, AskError),
     /// The version that is here.
     Same(String, Option<u32>),
 }
@@ -186,10 +186,19 @@ impl Follower {
 
     /// When the zone expires, in seconds since 1970; `None`: it has, or cannot.
     fn expires(&self) -> Option<u64> {
+        self.moment_of_life(Timers::expires)
+    }
+
+    /// When the zone is to be confirmed at the latest, so that it does not expire; the same.
+    fn in_time(&self) -> Option<u64> {
+        self.moment_of_life(Timers::in_time)
+    }
+
+    fn moment_of_life(&self, of: fn(&Timers, SoaTimes, &TimeBounds) -> u64) -> Option<u64> {
         let state = self.live.state();
         let soa = self.live.held()?.soa();
-        let expires = state.timers?.expires(soa, &self.settings.times);
-        (!state.is_expired).then_some(expires)
+        let moment = of(&state.timers?, soa, &self.settings.times);
+        (!state.is_expired).then_some(moment)
     }
 
     async fn tick(&mut self) {
@@ -217,19 +226,26 @@ impl Follower {
         }
     }
 
-    /// Waits for what a primary says, which may take an hour: the zone expires meanwhile, where its time comes, and an order
-    /// that makes it useless ends the waiting.
+    /// Waits for what a primary says, which may take an hour where it is a transfer `from` it: another one confirms the zone
+    /// meanwhile, or it expires, where its time comes; and an order that makes it useless ends the waiting.
     async fn minding<T>(
         &mut self,
+        from: Option<&Peer>,
         asking: impl Future<Output = Result<T, AskError>>,
     ) -> Result<T, AskError> {
         let mut asking = pin!(asking);
         let live = Arc::clone(&self.live);
+        let mut asked_others = None;
         loop {
             let (expires, has_room) = (self.expires(), self.put_off.len() < PUT_OFF);
+            let in_time = from.and_then(|_| self.in_time());
             tokio::select! {
                 biased;
                 said = &mut asking => return said,
+                () = moment(in_time), if asked_others != expires => {
+                    asked_others = expires;
+                    self.ask_others(from).await;
+                }
                 () = moment(expires) => self.expire_in_time(),
                 letter = live.orders.take(), if has_room => {
                     let is_useless = self.makes_useless(&letter.order);
@@ -238,6 +254,23 @@ impl Follower {
                         return Err(AskError::Overtaken);
                     }
                 }
+            }
+        }
+    }
+
+    /// Asks the primaries, without the one that a transfer is coming `from`, whether the zone is as it is here, until one of them
+    /// confirms it.
+    async fn ask_others(&mut self, from: Option<&Peer>) {
+        let Some(own) = self.live.held().map(|zone| zone.soa().serial) else {
+            return;
+        };
+        let (settings, from) = (Arc::clone(&self.settings), from.map(|peer| peer.address));
+        let others = settings.primaries.iter();
+        for other in others.filter(|other| Some(other.address) != from) {
+            let has = ask::serial(other, self.live.apex.as_name(), Patience::SHORT).await;
+            if let Ok(Word::Same(_, expires_in)) = has.and_then(|has| compared(other, has, own)) {
+                let came = false;
+                return self.confirm(Heard { came, expires_in }).await;
             }
         }
     }
@@ -531,24 +564,19 @@ impl Follower {
     // ---------------------------------------------------------------------------------------------- primaries
 
     /// Asks the primaries, `preferred` first and those last that were silent the last time, until one has sent a newer version.
-    /// Where none has one, whoever has the zone as it is here confirms it. `forced`: the whole zone, whatever its serial.
+    /// Whoever has the zone as it is here confirms it. `forced`: the whole zone, whatever its serial.
     async fn refresh(&mut self, preferred: Option<IpAddr>, forced: bool) {
         self.live.begin("asking primaries");
-        let mut primaries = self.settings.primaries.clone();
-        primaries.sort_by_key(|peer| {
-            let is_preferred = Some(peer.address.ip().to_canonical()) == preferred;
-            (!is_preferred, self.silent.contains(&peer.address))
-        });
         let mut reasons = Vec::new();
         let (mut confirmed, mut is_missed) = (None::<(String, Option<u32>)>, false);
-        for peer in &primaries {
+        for peer in &self.in_turn(preferred) {
             // Whoever was silent is not waited for again as long, where another one has confirmed the zone.
             let patience = match confirmed.is_some() && self.silent.contains(&peer.address) {
                 true => Patience::SHORT,
                 false => Patience::WHOLE,
             };
             let word = self.refresh_from(peer, forced, patience).await;
-            if let Ok(Word::Missed(error)) | Err(error) = &word
+            if let Ok(Word::Missed(_, error)) | Err(error) = &word
                 && error.is_overtaken()
             {
                 // No failure of theirs.
@@ -557,52 +585,79 @@ impl Follower {
             self.remember(peer, &word);
             let error = match word {
                 Ok(Word::Came(said, expires_in)) => {
-                    let came = true;
                     if peer.blocks_notify {
                         self.told = self.live.held().map(|zone| zone.soa().serial);
                     }
-                    return self.refreshed(said, Heard { came, expires_in }).await;
+                    let came = true;
+                    self.confirm(Heard { came, expires_in }).await;
+                    return self.refreshed(said);
                 }
                 // It may be the one that is stuck: the others are asked, too.
                 Ok(Word::Same(said, expires_in)) => {
-                    let (_, most) = confirmed.get_or_insert((said, expires_in));
-                    *most = longer(*most, expires_in);
+                    self.confirm_by(&mut confirmed, said, expires_in).await;
                     continue;
                 }
-                Ok(Word::Missed(error)) => {
+                Ok(Word::Missed(serial, error)) => {
                     is_missed = true;
-                    error
+                    format!("it offers serial {serial}, which did not come: {error}")
                 }
-                Err(error) => error,
+                Err(error) => error.to_string(),
             };
             reasons.push(format!("{}: {error}", peer.address));
         }
-        // What is known to be outdated is not confirmed by others that are.
-        match confirmed.filter(|_| !is_missed) {
-            Some((said, expires_in)) => {
-                reasons.insert(0, said);
-                let came = false;
-                let heard = Heard { came, expires_in };
-                self.refreshed(reasons.join("; "), heard).await;
-            }
-            None => self.not_refreshed(&reasons.join("; ")),
+        let is_confirmed = confirmed.is_some();
+        reasons.splice(0..0, confirmed.map(|(said, _)| said));
+        match is_confirmed && !is_missed {
+            true => self.refreshed(reasons.join("; ")),
+            false => self.not_refreshed(&reasons.join("; "), is_confirmed),
+        }
+    }
+
+    /// The primaries in the order in which they are asked.
+    fn in_turn(&self, preferred: Option<IpAddr>) -> Vec<Peer> {
+        let mut primaries = self.settings.primaries.clone();
+        primaries.sort_by_key(|peer| {
+            let is_preferred = Some(peer.address.ip().to_canonical()) == preferred;
+            (!is_preferred, self.silent.contains(&peer.address))
+        });
+        primaries
+    }
+
+    /// Whoever `said` so has the zone as it is here; `confirmed`: what those said who were asked before.
+    ///
+    /// RFC 1034 §4.3.5: "If the secondary finds it impossible to perform a serial check for the EXPIRE interval, it must assume
+    /// that its copy of the zone is obsolete". It was possible: the zone is good for longer, also where another primary offers a
+    /// newer version and does not deliver it; and from now on, for to wait for that may take an hour.
+    async fn confirm_by(
+        &mut self,
+        confirmed: &mut Option<(String, Option<u32>)>,
+        said: String,
+        expires_in: Option<u32>,
+    ) {
+        let before = confirmed.as_ref().map(|(_, most)| *most);
+        let most = before.map_or(expires_in, |before| longer(before, expires_in));
+        confirmed.get_or_insert((said, most)).1 = most;
+        if before != Some(most) {
+            let (came, expires_in) = (false, most);
+            self.confirm(Heard { came, expires_in }).await;
         }
     }
 
     /// Remembers whether this primary has said anything, for the next time.
     fn remember(&mut self, peer: &Peer, word: &Result<Word, AskError>) {
         self.silent.retain(|silent| *silent != peer.address);
-        if let Ok(Word::Missed(error)) | Err(error) = word
+        if let Ok(Word::Missed(_, error)) | Err(error) = word
             && error.is_silence()
         {
             self.silent.push(peer.address);
         }
     }
 
-    fn not_refreshed(&self, said: &str) {
+    /// `is_confirmed`: see [`Timers::failed`].
+    fn not_refreshed(&self, said: &str, is_confirmed: bool) {
         let failures = self.live.change_state(|state| {
             let timers = state.timers.get_or_insert(Timers::new(0));
-            timers.failed(clock::unix());
+            timers.failed(clock::unix(), is_confirmed);
             timers.failures()
         });
         self.live.end(true, format!("not refreshed: {said}"));
@@ -630,7 +685,7 @@ impl Follower {
             let _entered = shared.asking.enter(peer.address).await;
             ask::serial(peer, apex.as_name(), patience).await
         };
-        let has = self.minding(asking).await?;
+        let has = self.minding(None, asking).await?;
         let own = held.soa().serial;
         if !zone::transfer::serial::is_newer(has.serial, own) {
             return compared(peer, has, own);
@@ -648,7 +703,7 @@ impl Follower {
             }
             other => other,
         };
-        Ok(fetched.unwrap_or_else(Word::Missed))
+        Ok(fetched.unwrap_or_else(|error| Word::Missed(has.serial, error)))
     }
 
     async fn fetch(
@@ -667,7 +722,7 @@ impl Follower {
             let transfer = ask::transfer(by, apex.as_name(), held, bounds, &live.progress);
             Ok::<_, AskError>((place, transfer.await?))
         };
-        let (_place, (received, expires_in)) = self.minding(asking).await?;
+        let (_place, (received, expires_in)) = self.minding(Some(peer), asking).await?;
         let is_changes = matches!(received, Received::Changes(_));
         let (installed, lost) = match received {
             Received::UpToDate(serial) => {
@@ -721,15 +776,23 @@ impl Follower {
         installed.unwrap_or_else(|_| Err(AskError::Zone("building it failed".to_owned())))
     }
 
-    async fn refreshed(&mut self, said: String, heard: Heard) {
+    /// A primary has the zone as it is here, or has sent a newer one, which serves.
+    async fn confirm(&mut self, heard: Heard) {
         let (live, settings, state) = self.shares();
         let lost = spawn_blocking(move || live.confirm(heard, &settings, &state)).await;
         if let Ok(Some(lost)) = lost {
             log::verbose!("zone {}: {lost}", self.live.apex);
         }
         self.publish();
-        self.live.end(false, said);
         self.tell();
+    }
+
+    /// Nothing is to be tried until REFRESH is over.
+    fn refreshed(&self, said: String) {
+        self.live.change_state(|state| {
+            state.timers.as_mut().map(Timers::succeeded);
+        });
+        self.live.end(false, said);
     }
 }
 

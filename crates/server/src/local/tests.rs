@@ -345,7 +345,7 @@ fn the_status_of_an_expired_zone_tells_when_it_is_asked_for() {
     let (live, _) = local.iter().next().unwrap();
     live.change_state(|state| {
         let timers = state.timers.as_mut().unwrap();
-        timers.failed(crate::clock::unix());
+        timers.failed(crate::clock::unix(), false);
     });
     let status = local.status(&[]).unwrap().remove(0);
     assert!(status.expired && status.serial.is_none(), "{status}");

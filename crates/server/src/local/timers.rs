@@ -32,6 +32,8 @@ pub(super) struct Timers {
     /// When it was last tried in vain, and how often since it worked.
     tried: u64,
     failures: u32,
+    /// A primary confirmed the zone at that try: what came in vain was a newer version of another one's.
+    is_confirmed: bool,
 }
 
 /// What a primary says that has the zone as it is here, or has sent a newer version.
@@ -51,6 +53,7 @@ impl Timers {
             ends: None,
             tried: 0,
             failures: 0,
+            is_confirmed: false,
         }
     }
 
@@ -81,11 +84,12 @@ impl Timers {
         }
     }
 
-    /// A primary has the zone as it is here, or has sent a newer one. `soa`: that of the zone that is held.
+    /// A primary has the zone as it is here, or has sent a newer one: it is good for longer, whatever else is to be tried. `soa`:
+    /// that of the zone that is held.
     ///
     /// RFC 7314 §4: behind a transfer the EXPIRE option counts in place of the SOA record's field; where the zone is confirmed,
     /// the later one of what the option says and of what is left; and never more than the SOA record says.
-    pub(super) fn succeeded(
+    pub(super) fn confirmed(
         &mut self,
         now: u64,
         heard: Heard,
@@ -100,12 +104,18 @@ impl Timers {
             true => said,
             false => said.map(|said| said.max(left.unwrap_or(0))),
         };
-        *self = Timers::kept(now, ends);
+        (self.refreshed, self.ends) = (now, ends);
     }
 
-    /// No primary answered, or none that helps.
-    pub(super) fn failed(&mut self, now: u64) {
-        self.tried = now;
+    /// The zone is confirmed, and nothing newer known of.
+    pub(super) fn succeeded(&mut self) {
+        *self = Timers::kept(self.refreshed, self.ends);
+    }
+
+    /// No primary answered, or none that helps. `is_confirmed`: one has confirmed the zone, and another one offered a newer
+    /// version, which did not come.
+    pub(super) fn failed(&mut self, now: u64, is_confirmed: bool) {
+        (self.tried, self.is_confirmed) = (now, is_confirmed);
         self.failures = self.failures.saturating_add(1);
     }
 
@@ -137,19 +147,26 @@ impl Timers {
         };
         let expires = self.expires(soa, bounds);
         let refresh = within(soa.refresh, bounds.refresh);
+        let in_time = self.in_time(soa, bounds);
         if self.failures == 0 {
-            // Where the primary says so (RFC 7314), it expires before that: it is asked for in time.
-            let life = expires.saturating_sub(self.refreshed);
-            let early = (life - life / 4).max(bounds.refresh.0.into()).max(1);
-            return self.refreshed + refresh.min(early);
+            return in_time.min(self.refreshed + refresh);
         }
         // RFC 1035 §3.3.13, RETRY: "time interval that should elapse before a failed refresh should be retried". Doubled
         // while it goes on, up to what REFRESH says, so that a primary that is down is not besieged by all.
         let retry = within(soa.retry, bounds.retry);
         let most = retry.max(refresh);
         let due = self.tried + doubled(retry, self.failures - 1).min(most);
+        if self.is_confirmed {
+            return due.min(in_time.max(self.tried + within(0, bounds.retry)));
+        }
         // One that has expired is not left alone for longer than one that never was there.
         due.min(expires.max(self.tried) + retry.max(BOOTSTRAP_RETRY_MAX))
+    }
+
+    /// When the zone is to be confirmed again at the latest: where a primary says so (RFC 7314), it may expire before REFRESH.
+    pub(super) fn in_time(&self, soa: SoaTimes, bounds: &TimeBounds) -> u64 {
+        let life = self.expires(soa, bounds).saturating_sub(self.refreshed);
+        self.refreshed + (life - life / 4).max(bounds.refresh.0.into()).max(1)
     }
 
     fn bootstrap(&self) -> u64 {
@@ -212,19 +229,53 @@ mod tests {
         let mut now = 4_600;
         let mut pauses = Vec::new();
         for _ in 0..5 {
-            timers.failed(now);
+            timers.failed(now, false);
             let due = timers.due(Some(SOA), &bounds);
             pauses.push(due - now);
             now = due;
         }
         assert_eq!(pauses, [600, 1_200, 2_400, 3_600, 3_600]);
         assert_eq!(timers.expires(SOA, &bounds), 87_400);
-        timers.succeeded(now, heard(false, None), Some(SOA), &bounds);
+        timers.confirmed(now, heard(false, None), Some(SOA), &bounds);
+        timers.succeeded();
         assert_eq!(timers.due(Some(SOA), &bounds), now + 3_600);
     }
 
     fn heard(came: bool, expires_in: Option<u32>) -> Heard {
         Heard { came, expires_in }
+    }
+
+    /// RFC 1034 §4.3.5: the zone expires where no check of its serial is possible; RETRY is the pause behind one that was of no
+    /// use.
+    #[test]
+    fn a_zone_that_is_confirmed_lives_on_while_a_newer_one_is_asked_for_as_behind_a_failure() {
+        let bounds = TimeBounds::default();
+        let mut timers = Timers::new(1_000);
+        let mut now = 4_600;
+        let mut pauses = Vec::new();
+        for _ in 0..30 {
+            timers.confirmed(now, heard(false, None), Some(SOA), &bounds);
+            // What did not come took its time.
+            timers.failed(now + 40, true);
+            assert_eq!(timers.expires(SOA, &bounds), now + 86_400);
+            let due = timers.due(Some(SOA), &bounds);
+            pauses.push(due - now - 40);
+            now = due;
+        }
+        assert!(now > 87_400, "longer than EXPIRE");
+        assert_eq!(pauses[..5], [600, 1_200, 2_400, 3_600, 3_600]);
+        timers.failed(now, false);
+        assert_eq!(timers.expires(SOA, &bounds), now - 3_640 + 86_400);
+        // It is confirmed in time, where a primary has said that it is good for less than the pause.
+        timers.confirmed(now, heard(true, Some(2_000)), Some(SOA), &bounds);
+        timers.failed(now + 40, true);
+        assert_eq!(timers.due(Some(SOA), &bounds), now + 1_500);
+        timers.confirmed(now, heard(true, Some(100)), Some(SOA), &bounds);
+        assert_eq!(timers.due(Some(SOA), &bounds), now + 75);
+        timers.failed(now + 90, true);
+        assert_eq!(timers.due(Some(SOA), &bounds), now + 91, "at once");
+        timers.succeeded();
+        assert_eq!(timers.due(Some(SOA), &bounds), now + 75);
     }
 
     /// RFC 7314 §4.
@@ -233,7 +284,7 @@ mod tests {
         let bounds = TimeBounds::default();
         let mut timers = Timers::new(0);
         let mut ends = |now: u64, heard: Heard| {
-            timers.succeeded(now, heard, Some(SOA), &bounds);
+            timers.confirmed(now, heard, Some(SOA), &bounds);
             timers.expires(SOA, &bounds) - now
         };
         assert_eq!(ends(1_000, heard(true, Some(500))), 500);
@@ -271,11 +322,11 @@ mod tests {
             },
         );
         let mut timers = Timers::new(0);
-        (0..12).for_each(|_| timers.failed(5 * DAY));
+        (0..12).for_each(|_| timers.failed(5 * DAY, false));
         assert_eq!(timers.due(Some(soa), &bounds), 6 * DAY);
-        timers.failed(7 * DAY - 600);
+        timers.failed(7 * DAY - 600, false);
         assert_eq!(timers.due(Some(soa), &bounds), 7 * DAY + 3_600);
-        timers.failed(8 * DAY);
+        timers.failed(8 * DAY, false);
         assert_eq!(timers.due(Some(soa), &bounds), 8 * DAY + 3_600);
     }
 
@@ -301,7 +352,7 @@ mod tests {
         let next = turns(&Timers::new(1_001), Some(SOA), &bounds);
         let moved: BTreeSet<u64> = spread.iter().map(|second| second + 1).collect();
         assert_ne!(next, moved, "another part each time");
-        timers.failed(10_000);
+        timers.failed(10_000, false);
         let spread = turns(&timers, Some(SOA), &bounds);
         assert!(spread.len() > 30, "{}", spread.len());
         assert!(spread.first() >= Some(&10_540) && spread.last() <= Some(&10_600));
@@ -318,7 +369,7 @@ mod tests {
         };
         let mut timers = Timers::new(1_000);
         assert_eq!(turns(&timers, Some(SOA), &bounds), BTreeSet::from([4_600]));
-        timers.failed(5_000);
+        timers.failed(5_000, false);
         let spread = turns(&timers, Some(SOA), &bounds);
         assert!(spread.first() == Some(&5_590) && spread.last() <= Some(&5_600));
         let ends = Timers::kept(1_000, Some(1_400));
@@ -336,7 +387,7 @@ mod tests {
         assert_eq!(timers.due(Some(SOA), &bounds), 4_600);
         assert_eq!(timers.expires(SOA, &bounds), 87_400);
         let mut timers = Timers::new(1_000);
-        timers.failed(9_000);
+        timers.failed(9_000, false);
         assert_eq!(timers.by_clock(2_000).due(Some(SOA), &bounds), 2_600);
         assert_eq!(timers.by_clock(9_001), timers);
     }
@@ -350,7 +401,7 @@ mod tests {
         };
         let mut timers = Timers::new(1_000);
         assert_eq!(timers.due(Some(SOA), &bounds), 1_060);
-        timers.failed(2_000);
+        timers.failed(2_000, false);
         assert_eq!(timers.due(Some(SOA), &bounds), 2_700);
         assert_eq!(timers.expires(SOA, &bounds), 1_100);
     }
@@ -362,7 +413,7 @@ mod tests {
         assert_eq!(timers.due(None, &bounds), 0);
         let pauses: Vec<u64> = (0..14)
             .map(|_| {
-                timers.failed(5_000);
+                timers.failed(5_000, false);
                 timers.due(None, &bounds) - 5_000
             })
             .collect();

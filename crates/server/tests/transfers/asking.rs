@@ -1,13 +1,13 @@
 //! Which primary is asked, over what, and who waits for it.
 
 use crate::daemon::{Millrace, answer_by_stream, asked, until};
-use crate::faults::good;
-use crate::primary::{Datagrams, Primary, Script, apex};
+use crate::faults::{self, good};
+use crate::primary::{Datagrams, Deed, Primary, Script, Then, apex};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 use testnet::loopback::own_port;
-use wire::codes::qtype;
+use wire::codes::{qtype, rcode};
 use zone::transfer::query;
 
 #[test]
@@ -36,6 +36,42 @@ fn a_primary_that_is_stuck_neither_hides_a_newer_version_nor_confirms_it() {
     let expected = format!("not refreshed: {behind}; {second}: it has serial 4");
     assert!(said.contains(&expected), "{said}");
     assert_eq!(asked(ours.port), Some(6));
+}
+
+/// RFC 1034 §4.3.5: a zone expires where no check of its serial is possible.
+#[test]
+fn a_zone_that_a_primary_confirms_lives_on_whatever_another_one_offers() {
+    const LIFE: Duration = Duration::from_secs(6);
+    let (liar, other) = (Primary::start(good(5)), Primary::start(good(5)));
+    let address = |primary: &Primary| format!("127.0.0.1:{}", primary.port);
+    let (first, second) = (address(&liar), address(&other));
+    let options = "refreshMin=1, refreshMax=1, retryMax=1, expireMax=6";
+    let zone = format!("primaries={{'{first}', '{second}'}}, {options}");
+    let ours = Millrace::start(own_port(), &zone);
+    ours.until_serial(5);
+    let refused = Deed::Code(rcode::REFUSED);
+    // It begins, says nothing more, and keeps the connection: for twenty seconds.
+    let stalls = Deed::Send(vec![faults::zone(6)], Then::Nothing);
+    for axfr in [refused.clone(), stalls] {
+        liar.follow(Script { axfr, ..good(6) });
+        let began = Instant::now();
+        until(|| began.elapsed() > LIFE + LIFE / 2, || ours.log());
+        assert_eq!(asked(ours.port), Some(5), "{}", ours.log());
+        assert!(!ours.log().contains("has expired"), "{}", ours.log());
+    }
+    liar.follow(Script {
+        axfr: refused,
+        ..good(6)
+    });
+    let said = ours.output(&["zone", "reload"]);
+    assert_eq!(said.status.code(), Some(1), "what is newer did not come");
+    let missed = format!("{first}: it offers serial 6, which did not come: IXFR: ");
+    let log = ours.log();
+    let expected = format!("was not refreshed: serial 5 is confirmed by {second}; {missed}");
+    assert!(log.contains(&expected), "{log}");
+    liar.follow(good(6));
+    ours.until_serial(6);
+    ours.until_said("serial 6 came by AXFR from");
 }
 
 #[test]
