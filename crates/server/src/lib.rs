@@ -15,6 +15,7 @@ pub mod holder;
 pub mod instance;
 pub mod local;
 pub mod log;
+pub mod memory;
 pub mod network;
 pub mod notify;
 pub mod pipeline;

@@ -7,7 +7,7 @@ mod ground;
 #[path = "answers/sign.rs"]
 mod sign;
 
-use ffi::{Counting, allocations, without_memory};
+use ffi::{Counting, allocations, most_held, without_memory};
 use ground::{Ground, QUESTIONS, REGISTRY};
 use sign::Chain;
 use wire::name::NameBuf;
@@ -67,6 +67,84 @@ fn a_record_that_is_loaded_allocates_nothing_of_its_own() {
     // Doubling three times more, in a dozen lists.
     assert!(many < few + 100, "{few} for 1,000 names, {many} for 8,000");
     assert!(few < 400, "{few}");
+}
+
+/// Records of a file, as they are gathered.
+fn gathered(text: &str) -> ZoneBuilder {
+    let apex: NameBuf = "example.com.".parse().expect("a name");
+    let nothing = Box::new(|_: &str| Err(std::io::Error::other("nothing is included")));
+    let settings = Settings::new(apex.as_name());
+    let mut reader = Reader::new("zone", text.as_bytes(), nothing, settings);
+    let mut builder = ZoneBuilder::new(apex.as_name());
+    while let Some(record) = reader.read() {
+        let record = record.expect("a record");
+        builder.push(record).expect("of this zone");
+    }
+    builder
+}
+
+/// F34: what is received is bounded by what will be made of it.
+#[test]
+fn f34_a_zone_takes_no_more_to_be_made_than_is_foreseen() {
+    let lines = |count: usize, line: fn(usize) -> String| {
+        let head = "$TTL 300\n@ SOA ns host 1 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n";
+        let lines: String = (0..count).map(line).collect();
+        format!("{head}{lines}")
+    };
+    let deep = |number: usize| format!("{}{number} A 192.0.2.1\n", "a.".repeat(100));
+    for (what, text) in [
+        (
+            "one address",
+            lines(20_000, |number| format!("{number} A 192.0.2.1\n")),
+        ),
+        ("names without records above", lines(200, deep)),
+        (
+            "delegations",
+            lines(5_000, |number| {
+                format!("d{number} NS n.d{number}\nn.d{number} A 192.0.2.1\n")
+            }),
+        ),
+        (
+            "capital letters",
+            lines(5_000, |number| {
+                format!("HOST-{number} MX 10 MAIL.HOST-{number}\n")
+            }),
+        ),
+        (
+            "many records of a name",
+            lines(20_000, |number| {
+                format!("h{} TXT {number}\n", number / 1_000)
+            }),
+        ),
+        (
+            "many types of a name",
+            lines(5_000, |number| {
+                format!("h TYPE{} \\# 1 00\n", number + 1_000)
+            }),
+        ),
+        (
+            "long data",
+            lines(5_000, |number| {
+                format!("h{number} TXT {}\n", "x".repeat(250))
+            }),
+        ),
+        ("signed", ground::file(5_000)),
+    ] {
+        let builder = gathered(&text);
+        let (held, foreseen) = builder.memory();
+        most_held();
+        let zone = builder.finish().expect("a zone").0;
+        let most = most_held();
+        println!(
+            "{what}: {held} held, {foreseen} foreseen, {most} taken, {} octets",
+            zone.memory()
+        );
+        // Lists that double have room that is never touched, and no memory there.
+        assert!(
+            most * 4 / 5 <= foreseen as isize,
+            "{what}: {most} taken, {foreseen} foreseen"
+        );
+    }
 }
 
 /// Knot takes 400 to 500 octets for a signed name.

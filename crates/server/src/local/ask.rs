@@ -2,6 +2,7 @@
 //! (RFC 1034 §4.3.5, RFC 1995, RFC 5936), signed where the primary has a key (RFC 8945). What comes back is believed only
 //! where it holds together (F34): crate `zone` checks messages and records, here are the limits of time.
 
+use super::claims::{Claim, NoRoom, STEP};
 use super::progress::Progress;
 use super::settings::{Peer, TransferBounds};
 use crate::clock;
@@ -89,6 +90,8 @@ pub(super) enum AskError {
         came: u32,
         held: u32,
     },
+    /// So many octets came, and what will be made of them has no room in memory; `maxSize`.
+    NoRoom(u64, Box<NoRoom>, u64),
     /// IXFR was of no use, and then AXFR.
     Both(Box<[AskError; 2]>),
     /// UDP was of no use, and then TCP.
@@ -121,10 +124,33 @@ impl fmt::Display for AskError {
                 f,
                 "serial {came} came, which is not newer than {held}, though its SOA record promised so"
             ),
+            AskError::NoRoom(came, no_room, max_size) => {
+                let NoRoom { claimed, left } = &**no_room;
+                write!(
+                    f,
+                    "more than there is memory for: {} came, what is made of it (and of other transfers) may take {} more, and of \
+                     the {} that {} allows {} are left: allow more, or end such a transfer sooner by a maxSize below {}",
+                    Megabytes(*came),
+                    Megabytes(*claimed),
+                    Megabytes(left.most),
+                    left.limit.display(),
+                    Megabytes(left.octets),
+                    Megabytes(*max_size)
+                )
+            }
             AskError::Both(errors) => write!(f, "IXFR: {}; AXFR: {}", errors[0], errors[1]),
             AskError::Neither(errors) => write!(f, "UDP: {}; TCP: {}", errors[0], errors[1]),
             AskError::Overtaken => f.write_str("an order that came meanwhile has ended it"),
         }
+    }
+}
+
+/// So many octets, for people.
+struct Megabytes(u64);
+
+impl fmt::Display for Megabytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} MB", self.0 as f64 / 1e6)
     }
 }
 
@@ -394,6 +420,14 @@ pub(super) enum Received {
     Changes(Vec<Change>),
 }
 
+/// How much a transfer may be, and take.
+pub(super) struct Within<'t, 'c> {
+    pub(super) bounds: TransferBounds,
+    pub(super) claim: &'t mut Claim<'c>,
+    /// How far it has come.
+    pub(super) progress: &'t Progress,
+}
+
 /// Transfers the zone, or where `held` is its SOA record, what has changed since: over this connection. The second value: for
 /// how many seconds the zone may be gone on with, where the primary says so.
 ///
@@ -403,16 +437,16 @@ pub(super) async fn transfer(
     (peer, stream): (&Peer, TcpStream),
     apex: Name<'_>,
     held: Option<&Record>,
-    bounds: TransferBounds,
-    progress: &Progress,
+    mut within: Within<'_, '_>,
 ) -> Result<(Received, Option<u32>), AskError> {
-    progress.begin(0);
+    within.progress.begin(0);
+    let bounds = within.bounds;
     let receiving = async {
-        match receive((peer, stream), apex, held, bounds, progress, true).await {
+        match receive((peer, stream), apex, held, &mut within, true).await {
             // RFC 6891 §7: so says who does not know EDNS.
             Err(AskError::Transfer(TransferError::Refused(rcode::FORMERR))) => {
                 let stream = connection(peer, CONNECT_AGAIN).await?;
-                receive((peer, stream), apex, held, bounds, progress, false).await
+                receive((peer, stream), apex, held, &mut within, false).await
             }
             received => received,
         }
@@ -427,11 +461,10 @@ async fn receive(
     (peer, mut stream): (&Peer, TcpStream),
     apex: Name<'_>,
     held: Option<&Record>,
-    bounds: TransferBounds,
-    progress: &Progress,
+    within: &mut Within<'_, '_>,
     asks_expiry: bool,
 ) -> Result<(Received, Option<u32>), AskError> {
-    let id = random_id();
+    let (id, bounds) = (random_id(), within.bounds);
     let serial = held.and_then(|soa| serial::of_soa(&soa.rdata));
     let (mut request, mut incoming) = match held.zip(serial) {
         Some((soa, serial)) => (
@@ -453,13 +486,14 @@ async fn receive(
     loop {
         let cut = "the transfer was cut";
         read_message(&mut stream, &mut message, (cut, SILENCE)).await?;
-        progress.add(message.len());
+        within.progress.add(message.len());
         let length = match &mut session {
             Some(session) => verified(session, &message)?,
             None => message.len(),
         };
         let step = incoming.message(&message[..length], |item| gathered.take(item))?;
         gathered.check()?;
+        gathered.look(incoming.held_back(), message.len(), within)?;
         // With its signature, which stands behind the option and is counted.
         if std::mem::take(&mut is_first) {
             expires_in = query::stated_expiry(&message);
@@ -558,7 +592,16 @@ struct Gathered {
     builder: ZoneBuilder,
     changes: Vec<Change>,
     error: Option<String>,
+    /// Octets of messages.
+    came: u64,
+    /// How many octets of memory are taken when it is looked again how many there are.
+    look_at: u64,
 }
+
+/// Octets of memory for each that is counted of a change, with what the allocator adds; and of what is made of one, copies of its
+/// records and of those beside them.
+const CHANGE: u64 = 2;
+const CHANGED: u64 = 4;
 
 impl Gathered {
     fn new(apex: Name<'_>) -> Gathered {
@@ -566,7 +609,30 @@ impl Gathered {
             builder: ZoneBuilder::new(apex),
             changes: Vec::new(),
             error: None,
+            came: 0,
+            look_at: STEP,
         }
+    }
+
+    /// Looks behind a message of so many octets whether there is memory for what came, and for what will be made of it.
+    /// `held_back`: see [`Incoming::held_back`].
+    fn look(
+        &mut self,
+        held_back: u64,
+        octets: usize,
+        within: &mut Within<'_, '_>,
+    ) -> Result<(), AskError> {
+        self.came += octets as u64;
+        let (held, built) = self.builder.memory();
+        let (held, built) = (held + CHANGE * held_back, built + CHANGED * held_back);
+        if held >= self.look_at {
+            let no_room = |error| {
+                let max_size = within.bounds.octets;
+                AskError::NoRoom(self.came, Box::new(error), max_size)
+            };
+            self.look_at = held + within.claim.claim(held, built).map_err(no_room)?;
+        }
+        Ok(())
     }
 
     fn take(&mut self, item: Item) {
@@ -642,6 +708,8 @@ impl AskError {
     pub(super) fn asks_for_axfr(&self) -> bool {
         match self {
             AskError::Transfer(error) => error.asks_for_axfr(),
+            // Changes may be more than the zone that they lead to.
+            AskError::NoRoom(..) => true,
             // Servers that do not know IXFR are said to close the connection.
             AskError::System("the transfer was cut", _)
             | AskError::Slow("the next message", _)

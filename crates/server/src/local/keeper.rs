@@ -1,6 +1,7 @@
 //! The tasks of all zones: each zone that is served has one while it is, and what they share bounds what they do at once.
 
 use super::Local;
+use super::claims::Claims;
 use super::live::Live;
 use super::order::Order;
 use super::places::{Doors, Places};
@@ -42,6 +43,8 @@ pub(super) struct Shared {
     /// How many of these wants are met.
     pub(super) met: watch::Sender<u64>,
     pub(super) transfers: Places,
+    /// What they will take of memory.
+    pub(super) claims: Claims,
     /// Those at a time who ask a primary for its serial, and who tell a secondary of one: each has a socket.
     pub(super) asking: Doors,
     pub(super) telling: Arc<Doors>,
@@ -63,6 +66,7 @@ impl Keeper {
                 wanted: AtomicU64::new(0),
                 met: watch::Sender::new(0),
                 transfers: Places::new(),
+                claims: Claims::new(),
                 asking: Doors::of(EXCHANGES),
                 telling: Arc::new(Doors::of(EXCHANGES)),
                 loading: Semaphore::new(available_parallelism().map_or(1, usize::from)),

@@ -14,6 +14,7 @@ pub mod acl;
 pub mod answer;
 mod ask;
 mod backup;
+mod claims;
 mod flush;
 mod keeper;
 mod live;

@@ -286,7 +286,8 @@ impl Store {
         let changes = match (changes, old) {
             (Some(changes), _) => changes,
             (None, Some(old)) if self.limit > 0 && follows(old, new) => {
-                difference = Change::between(old.records(), new.records());
+                // What the journal has no room for need not be found out.
+                difference = Change::between_within(old.records(), new.records(), self.limit);
                 difference.as_slice()
             }
             (None, _) => &[],
@@ -316,7 +317,11 @@ impl Store {
             let Some((entry, next)) = journal::entry(change, checksum) else {
                 return self.rewrite_all(new);
             };
-            octets.extend(entry);
+            match octets.is_empty() {
+                // Most versions are one change, which may be long.
+                true => octets = entry,
+                false => octets.extend(entry),
+            }
             checksum = next;
         }
         if octets.len() as u64 > self.limit {

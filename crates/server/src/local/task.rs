@@ -1,6 +1,6 @@
 //! One task per zone: it waits for the zone's times (RFC 1034 §4.3.5) and for orders, asks primaries, tells secondaries.
 
-use super::ask::{self, AskError, Has, Patience, Received};
+use super::ask::{self, AskError, Has, Patience, Received, Within};
 use super::keeper::Shared;
 use super::live::{Installed, Live};
 use super::load::SAY_AFTER;
@@ -715,13 +715,20 @@ impl Follower {
         let apex = self.live.apex.clone();
         let (shared, live) = (Arc::clone(&self.shared), Arc::clone(&self.live));
         let bounds = self.settings.transfer;
+        let journal = self.live.held().map_or(0, |_| self.settings.journal_octets);
+        let mut claim = shared.claims.begin(journal);
         let asking = async {
             let (place, stream) = shared.transfers.connected(peer).await?;
             live.begin("transferring");
-            let by = (peer, stream);
-            let transfer = ask::transfer(by, apex.as_name(), held, bounds, &live.progress);
+            let within = Within {
+                bounds,
+                claim: &mut claim,
+                progress: &live.progress,
+            };
+            let transfer = ask::transfer((peer, stream), apex.as_name(), held, within);
             Ok::<_, AskError>((place, transfer.await?))
         };
+        // The place and the claim are held until what came serves.
         let (_place, (received, expires_in)) = self.minding(Some(peer), asking).await?;
         let is_changes = matches!(received, Received::Changes(_));
         let (installed, lost) = match received {

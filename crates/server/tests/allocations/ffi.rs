@@ -11,11 +11,21 @@ pub(crate) struct Counting;
 thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
     static MOST: Cell<usize> = const { Cell::new(usize::MAX) };
+    static HELD: Cell<isize> = const { Cell::new(0) };
+    static MOST_HELD: Cell<isize> = const { Cell::new(0) };
 }
 
 /// How often this thread has asked for memory.
 pub(crate) fn allocations() -> u64 {
     COUNT.get()
+}
+
+/// The most bytes that this thread held at once since the function was called last, beside those that it held then.
+pub(crate) fn most_held() -> isize {
+    let most = MOST_HELD.get();
+    HELD.set(0);
+    MOST_HELD.set(0);
+    most
 }
 
 /// Does `work` while this thread gets no memory: what cannot do without ends the process ("memory allocation of … bytes failed").
@@ -31,6 +41,12 @@ pub(crate) fn with_at_most<T>(most: usize, work: impl FnOnce() -> T) -> T {
     done
 }
 
+/// So many bytes more are held, or fewer.
+fn hold(bytes: isize) {
+    HELD.set(HELD.get() + bytes);
+    MOST_HELD.set(MOST_HELD.get().max(HELD.get()));
+}
+
 /// Counts; whether there is memory.
 fn count(bytes: usize) -> bool {
     COUNT.set(COUNT.get() + 1);
@@ -44,6 +60,7 @@ unsafe impl GlobalAlloc for Counting {
         if !count(layout.size()) {
             return null_mut();
         }
+        hold(layout.size() as isize);
         // SAFETY: the caller's promise is System's.
         unsafe { System.alloc(layout) }
     }
@@ -52,6 +69,7 @@ unsafe impl GlobalAlloc for Counting {
         if !count(layout.size()) {
             return null_mut();
         }
+        hold(layout.size() as isize);
         // SAFETY: the caller's promise is System's.
         unsafe { System.alloc_zeroed(layout) }
     }
@@ -60,11 +78,13 @@ unsafe impl GlobalAlloc for Counting {
         if !count(size) {
             return null_mut();
         }
+        hold(size as isize - layout.size() as isize);
         // SAFETY: the caller's promise is System's.
         unsafe { System.realloc(old, layout, size) }
     }
 
     unsafe fn dealloc(&self, old: *mut u8, layout: Layout) {
+        hold(-(layout.size() as isize));
         // SAFETY: the caller's promise is System's.
         unsafe { System.dealloc(old, layout) }
     }

@@ -47,8 +47,17 @@ impl Change {
     /// owners in canonical order, proofs of NSEC3 at last. Another order costs records that are removed and added for
     /// nothing, but is no mistake. `None` where a zone does not begin with its SOA.
     pub fn between(
+        old: impl Iterator<Item = Record>,
+        new: impl Iterator<Item = Record>,
+    ) -> Option<Change> {
+        Change::between_within(old, new, u64::MAX)
+    }
+
+    /// The same; `None` also where its records have more than `most` octets of owners and data, which it holds no more of then.
+    pub fn between_within(
         mut old: impl Iterator<Item = Record>,
         mut new: impl Iterator<Item = Record>,
+        most: u64,
     ) -> Option<Change> {
         let is_soa = |record: &Record| record.kind == qtype::SOA;
         let mut change = Change {
@@ -58,7 +67,9 @@ impl Change {
             added: Vec::new(),
         };
         let (mut old, mut new) = (old.peekable(), new.peekable());
-        loop {
+        let mut octets = 0;
+        while octets <= most {
+            let known = (change.removed.len(), change.added.len());
             let order = match (old.peek(), new.peek()) {
                 (None, None) => return Some(change),
                 (Some(_), None) => Ordering::Less,
@@ -74,7 +85,12 @@ impl Change {
             if order.is_eq() {
                 change.cancel();
             }
+            let more = (&change.removed[known.0..], &change.added[known.1..]);
+            let more = more.0.iter().chain(more.1);
+            let of = |record: &Record| (record.owner.len() + record.rdata.len()) as u64;
+            octets += more.map(of).sum::<u64>();
         }
+        None
     }
 
     /// Takes out what the last owner of both sides has in common.
@@ -430,6 +446,23 @@ mod tests {
         assert_eq!(change.removed, [numbered(0)]);
         assert_eq!(change.added, [numbered(300_000)]);
         assert!(start.elapsed().as_secs() < 60);
+    }
+
+    #[test]
+    fn a_difference_that_is_too_long_is_none() {
+        let zone = |serial: u8, owners: std::ops::Range<u8>| {
+            std::iter::once(soa(serial)).chain(owners.map(|owner| address(owner, 1)))
+        };
+        // Three owners go, one comes; "b" to "d" are in both.
+        let within = |most| Change::between_within(zone(1, b'_'..b'e'), zone(2, b'b'..b'f'), most);
+        let change = within(u64::MAX).unwrap();
+        let octets = change.removed.iter().chain(&change.added);
+        let octets: usize = octets
+            .map(|record| record.owner.len() + record.rdata.len())
+            .sum();
+        assert_eq!(change.removed.len() + change.added.len(), 4);
+        assert_eq!(within(octets as u64), Some(change));
+        assert_eq!(within(octets as u64 - 1), None);
     }
 
     /// Owners and octets from few, sorted as a zone lists them.

@@ -242,6 +242,12 @@ impl Incoming {
         Some((owner.as_name(), *count))
     }
 
+    /// Octets of memory that the records of changes take which were handed on.
+    #[must_use]
+    pub const fn held_back(&self) -> u64 {
+        self.held_back
+    }
+
     fn outcome(&self) -> Outcome {
         if self.held.is_some() && self.kind == qtype::IXFR {
             Outcome::Changes

@@ -24,6 +24,17 @@ const WARNINGS_MAX: usize = 1_000;
 /// Chains of NSEC3 records that are followed to see which is whole: a signer needs two, and each costs a look at all records.
 const CHAINS_MAX: usize = 4;
 
+/// Octets that an owner takes with its place in the table, which doubles.
+const OWNER: u64 = 32;
+
+/// Octets that are made of a record beside its data (the headers of its RRset and its own), of an owner beside its name (a node, a
+/// gap before it, places in lists and in the table), of one of NSEC3 (its label, its hash, its place in the chain).
+const BUILT_OF_RECORD: u64 = 40;
+const BUILT_OF_OWNER: u64 = 80;
+const BUILT_OF_HASH: u64 = 128;
+/// Octets that a record takes while those of its owner are sorted, in a list that doubles.
+const SORTED: u64 = 2 * size_of::<Sorted<'_>>() as u64;
+
 /// Takes records one by one, in any order, and makes a [`Zone`] of them. A record takes 16 octets and its data until then.
 pub struct ZoneBuilder {
     apex: Box<[u8]>,
@@ -34,6 +45,11 @@ pub struct ZoneBuilder {
     tree: Owners,
     /// Owners of NSEC3 records, which are no names of the tree (RFC 5155 §7.2.8).
     hashes: Owners,
+    /// Octets of the names of the tree, those counted that share octets with others; and of the records' data.
+    names: u64,
+    data: u64,
+    /// The most records of one owner.
+    most: u64,
     keys: Keys,
     warnings: Vec<Warning>,
 }
@@ -57,6 +73,8 @@ struct Owners {
 struct Owner {
     at: u32,
     length: u8,
+    /// Its records, or as many as can be counted.
+    count: u16,
     /// The record that came last.
     last: u32,
     /// Where the name is as it was written, where that is not in lower case.
@@ -78,6 +96,9 @@ impl ZoneBuilder {
             records: Vec::new(),
             tree: Owners::default(),
             hashes: Owners::default(),
+            names: 0,
+            data: 0,
+            most: 0,
             keys: keys.clone(),
             warnings: Vec::new(),
         }
@@ -112,7 +133,11 @@ impl ZoneBuilder {
         } else {
             &mut self.tree
         };
-        let owner = owners.find_or_add(lowered, &self.keys, &mut self.octets);
+        let (number, is_new) = owners.find_or_add(lowered, &self.keys, &mut self.octets);
+        if is_new && !of_chain {
+            self.names += owners.add_above(number, &self.apex, &self.keys, &self.octets);
+        }
+        let owner = &mut owners.list[number];
         if record.owner != lowered {
             owner.note_case(record.owner, &mut self.octets);
         }
@@ -124,6 +149,9 @@ impl ZoneBuilder {
             before: owner.last,
         };
         owner.last = self.records.len() as u32;
+        owner.count = owner.count.saturating_add(1);
+        self.most += u64::from(owner.count == u16::MAX || u64::from(owner.count) > self.most);
+        self.data += record.rdata.len() as u64;
         self.records.push(stored);
         self.octets.extend(record.rdata);
         if u32::try_from(self.octets.len()).is_err() {
@@ -198,12 +226,28 @@ impl ZoneBuilder {
         Ok(())
     }
 
+    /// Octets of memory that it takes, and how many [`ZoneBuilder::finish`] may take beside them: those of the zone that it makes,
+    /// and of what it gathers for that.
+    #[must_use]
+    pub fn memory(&self) -> (u64, u64) {
+        let (records, octets) = (self.records.len() as u64, self.octets.len() as u64);
+        let (owners, hashes) = (self.tree.list.len() as u64, self.hashes.list.len() as u64);
+        // Names are in the arena, and before that in what they are sorted by; data, and names in them that are looked for.
+        let built = 2 * (self.names + self.data)
+            + records * BUILT_OF_RECORD
+            + owners * BUILT_OF_OWNER
+            + hashes * BUILT_OF_HASH
+            + self.most * SORTED;
+        let held = octets + records * size_of::<Stored>() as u64 + (owners + hashes) * OWNER;
+        (held, built)
+    }
+
     /// Makes the zone, and tells what is odd about it.
     ///
     /// # Errors
     /// Why the records are no zone.
-    pub fn finish(mut self) -> Result<(Zone, Vec<Warning>), ZoneError> {
-        let order = self.sorted();
+    pub fn finish(self) -> Result<(Zone, Vec<Warning>), ZoneError> {
+        let order = self.tree.sorted(&self.octets);
         self.made(&order)
     }
 
@@ -211,16 +255,10 @@ impl ZoneBuilder {
     ///
     /// # Errors
     /// Why they are no zone, in canonical order: the first of each name, `most` at most.
-    pub fn finish_or_tell(mut self, most: usize) -> Result<(Zone, Vec<Warning>), Vec<ZoneError>> {
-        let order = self.sorted();
+    pub fn finish_or_tell(self, most: usize) -> Result<(Zone, Vec<Warning>), Vec<ZoneError>> {
+        let order = self.tree.sorted(&self.octets);
         self.made(&order)
             .map_err(|first| self.errors(&order, first, most))
-    }
-
-    /// All names, in canonical order.
-    fn sorted(&mut self) -> Vec<Owner> {
-        self.tree.add_between(&self.apex, &self.keys, &self.octets);
-        self.tree.sorted(&self.octets)
     }
 
     fn made(&self, order: &[Owner]) -> Result<(Zone, Vec<Warning>), ZoneError> {
@@ -396,22 +434,24 @@ impl Owners {
         Some(self.list[*number as usize])
     }
 
-    fn find_or_add(&mut self, name: &[u8], keys: &Keys, octets: &mut Vec<u8>) -> &mut Owner {
+    /// The number of this name, and whether it was not known before.
+    fn find_or_add(&mut self, name: &[u8], keys: &Keys, octets: &mut Vec<u8>) -> (usize, bool) {
         let list = &self.list;
         let same = |number: &u32| list[*number as usize].is(name, octets);
-        let found = self.table.find(keys.hash(name), same).copied();
-        let number = found.unwrap_or_else(|| {
-            let at = octets.len() as u32;
-            octets.extend(name);
-            self.add(at, name.len() as u8, keys, octets)
-        });
-        &mut self.list[number as usize]
+        if let Some(number) = self.table.find(keys.hash(name), same) {
+            return (*number as usize, false);
+        }
+        let at = octets.len() as u32;
+        octets.extend(name);
+        self.add(at, name.len() as u8, keys, octets);
+        (self.list.len() - 1, true)
     }
 
-    fn add(&mut self, at: u32, length: u8, keys: &Keys, octets: &[u8]) -> u32 {
+    fn add(&mut self, at: u32, length: u8, keys: &Keys, octets: &[u8]) {
         let owner = Owner {
             at,
             length,
+            count: 0,
             last: NONE,
             written: NONE,
         };
@@ -421,23 +461,24 @@ impl Owners {
         let hash_of = |number: &u32| keys.hash(list[*number as usize].name(octets));
         self.table
             .insert_unique(keys.hash(owner.name(octets)), number, hash_of);
-        number
     }
 
-    /// Adds the names between owners and the apex that have no records: empty non-terminals (RFC 4592 §2.2.2).
-    fn add_between(&mut self, apex: &[u8], keys: &Keys, octets: &[u8]) {
-        for number in 0..self.list.len() {
-            let mut owner = self.list[number];
-            while usize::from(owner.length) > apex.len() {
-                let label = 1 + octets[owner.at as usize];
-                owner.at += u32::from(label);
-                owner.length -= label;
-                if self.get(owner.name(octets), keys, octets).is_some() {
-                    break;
-                }
-                self.add(owner.at, owner.length, keys, octets);
+    /// Adds the names between an owner and the apex that are not known yet, and may have no records: empty non-terminals (RFC
+    /// 4592 §2.2.2). Octets of the owner's name and of these.
+    fn add_above(&mut self, number: usize, apex: &[u8], keys: &Keys, octets: &[u8]) -> u64 {
+        let mut owner = self.list[number];
+        let mut names = u64::from(owner.length);
+        while usize::from(owner.length) > apex.len() {
+            let label = 1 + octets[owner.at as usize];
+            owner.at += u32::from(label);
+            owner.length -= label;
+            if self.get(owner.name(octets), keys, octets).is_some() {
+                break;
             }
+            self.add(owner.at, owner.length, keys, octets);
+            names += u64::from(owner.length);
         }
+        names
     }
 
     /// In canonical order.
