@@ -15,7 +15,7 @@ use crate::counters::Shard;
 use crate::heap;
 use crate::log;
 use crate::pipeline::authority::limit::Fate;
-use crate::pipeline::authority::statistics::Beside;
+use crate::pipeline::authority::statistics::{Beside, Operation};
 use crate::pipeline::carried::Carried;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{Arrival, Found, OwnedQuery, Protocol, Way};
@@ -245,8 +245,7 @@ impl Asked {
         Beside {
             way: (self.protocol, self.way),
             client: self.asker(),
-            third_octet: self.message[2],
-            kind: self.found.parts.qtype,
+            operation: Operation::of(self.message[2], self.found.parts.qtype),
             has_edns: edns.is_some(),
             dnssec_ok: edns.is_some_and(|edns| edns.dnssec_ok),
             request_octets: self.message.len() as u64,

@@ -504,9 +504,15 @@ async fn receive(
                 return Err(TsigError::Unsigned.into());
             }
             if let Some((owner, count)) = incoming.left_out() {
+                let (records, first) = match count {
+                    1 => ("1 record".to_owned(), "is out of zone, and left out, at"),
+                    _ => (
+                        format!("{count} records"),
+                        "are out of zone, and left out, the first at",
+                    ),
+                };
                 log::warn!(
-                    "zone {apex}: {count} records that {} sent are out of zone, and left out, the first at {owner}: \
-                     owners are {apex} or end with it",
+                    "zone {apex}: {records} that {} sent {first} {owner}: owners are {apex} or end with it",
                     peer.address
                 );
             }

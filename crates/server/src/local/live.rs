@@ -566,7 +566,8 @@ impl Live {
         }
         let store = work.store(self, settings, state);
         let kept = store.commit(old.as_deref(), &zone, None);
-        self.installed(zone, kept)
+        let lost = lost(kept, store, settings);
+        (self.installed(zone), lost)
     }
 
     /// Carries out changes that a primary sent.
@@ -584,16 +585,14 @@ impl Live {
         let (zone, _) = apply::apply(&old, changes).map_err(|error| error.to_string())?;
         let store = work.store(self, settings, state);
         let kept = store.commit(Some(&old), &zone, Some(changes));
-        Ok(self.installed(zone, kept))
+        let lost = lost(kept, store, settings);
+        Ok((self.installed(zone), lost))
     }
 
-    fn installed(&self, zone: Zone, kept: Result<(), StoreError>) -> (Installed, Option<String>) {
+    fn installed(&self, zone: Zone) -> Installed {
         let zone = Arc::new(zone);
         self.serve(Arc::clone(&zone));
-        let lost = kept.err().map(|error| {
-            format!("{error}: after a restart an older serial serves until the primary is asked")
-        });
-        (Installed::Newer(zone), lost)
+        Installed::Newer(zone)
     }
 
     fn serve(&self, zone: Arc<Zone>) {
@@ -853,6 +852,28 @@ fn keep_file(
     let failed = written.err();
     let failed = failed.map(|error| format!("no journal, secondaries get whole zones: {error}"));
     failed.into_iter().chain(warning).collect()
+}
+
+/// What will be after a restart, where a version could not be kept.
+fn lost(
+    kept: Result<(), StoreError>,
+    store: &mut Store,
+    settings: &ZoneSettings,
+) -> Option<String> {
+    let error = kept.err()?;
+    let file = settings.file.as_ref().filter(|file| file.exists());
+    let then = match (store.serial(), file) {
+        (Some(serial), _) => format!("serial {serial} serves until a primary sends a newer one"),
+        (None, Some(file)) => format!(
+            "{} serves until a primary sends a newer version",
+            file.display()
+        ),
+        (None, None) => {
+            "the zone is answered with SERVFAIL until a primary sends it: nothing of it is kept"
+                .to_owned()
+        }
+    };
+    Some(format!("{error}: after a restart {then}"))
 }
 
 fn is_unchanged(stamps: &[Stamp]) -> bool {

@@ -26,7 +26,7 @@ use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wire::name::{Name, NameBuf};
-use zone::transfer::journal::{self, Checksum, Journal};
+use zone::transfer::journal::{self, Checksum, Journal, JournalError};
 use zone::transfer::{Change, apply, serial, snapshot};
 use zone::zone::{Zone, ZoneBuilder};
 
@@ -199,13 +199,22 @@ impl Store {
         };
         let zone = self.built(&octets)?;
         drop(octets);
-        let journal = self.read_journal()?;
+        let read = self.read_journal()?;
+        let journal = read.as_ref().and_then(|read| read.as_ref().ok());
         let base = zone.soa().serial;
-        let changes = journal.as_ref().and_then(|journal| journal.since(base));
+        let changes = journal.and_then(|journal| journal.since(base));
+        let newer = changes.map(|changes| apply::apply(&zone, changes));
+        let misfit = newer.as_ref().and_then(|newer| newer.as_ref().err());
+        let damage = misfit.map(|misfit| format!("its changes do not fit the snapshot: {misfit}"));
+        let damage = damage.or_else(|| damage_of(read.as_ref()?));
         // Changes that do not fit are of no use: the snapshot was committed, too.
-        let newer = changes.and_then(|changes| apply::apply(&zone, changes).ok());
-        let zone = newer.map_or(zone, |(newer, _)| newer);
-        self.kept = Some(kept(zone.soa().serial, journal.as_ref()));
+        let zone = newer.and_then(Result::ok).map_or(zone, |(newer, _)| newer);
+        let serial = zone.soa().serial;
+        self.kept = Some(kept(serial, journal));
+        if let Some(damage) = damage {
+            let (apex, path) = (&self.apex, self.journal.display());
+            log::warn!("zone {apex}: {path}: {damage}; serial {serial} is loaded");
+        }
         Ok(Some(zone))
     }
 
@@ -231,7 +240,7 @@ impl Store {
         let mut head = vec![0; snapshot::HEAD_LENGTH_MAX];
         let length = File::open(&self.snapshot).ok()?.read(&mut head).ok()?;
         let base = snapshot::serial(&head[..length], self.apex.as_name()).ok()?;
-        let journal = self.read_journal().ok()?;
+        let journal = self.read_journal().ok()?.and_then(Result::ok);
         let on = journal
             .as_ref()
             .and_then(|journal| journal.since(base)?.last()?.serials());
@@ -240,12 +249,10 @@ impl Store {
         Some(found.serial)
     }
 
-    fn read_journal(&self) -> Result<Option<Journal>, StoreError> {
-        let Some(octets) = read(&self.journal)? else {
-            return Ok(None);
-        };
-        // One that is none is written anew: what it held is lost to secondaries alone, who get whole zones instead.
-        Ok(journal::read(&octets, self.apex.as_name()).ok())
+    /// What the journal holds, or why it is none: then it is written anew. `None`: there is no file.
+    fn read_journal(&self) -> Result<Option<Result<Journal, JournalError>>, StoreError> {
+        let octets = read(&self.journal)?;
+        Ok(octets.map(|octets| journal::read(&octets, self.apex.as_name())))
     }
 
     /// The changes that lead from one serial to another, if the journal has them.
@@ -378,7 +385,7 @@ impl Store {
     fn shorten(&mut self, new: &Zone) -> Result<(), StoreError> {
         self.kept = None;
         self.snapshot_of(new)?.rename(&self.directory)?;
-        let journal = self.read_journal()?;
+        let journal = self.read_journal()?.and_then(Result::ok);
         let mut start = journal.as_ref().map_or(0, |journal| journal.changes.len());
         let changes = journal.map(|journal| journal.changes).unwrap_or_default();
         let mut length = 0;
@@ -651,6 +658,25 @@ fn follows(old: &Zone, new: &Zone) -> bool {
 fn is_step(change: &Change) -> bool {
     let serials = change.serials();
     serials.is_some_and(|(from, to)| serial::is_newer(to, from))
+}
+
+/// What is wrong with a journal, and which versions are lost by it.
+fn damage_of(read: &Result<Journal, JournalError>) -> Option<String> {
+    let journal = match read {
+        Ok(journal) => journal,
+        Err(error) => return Some(error.to_string()),
+    };
+    let (damage, length) = (journal.damage?, journal.length);
+    let behind = match journal.newest() {
+        Some(newest) => format!("the changes behind serial {newest}"),
+        None => "all changes".to_owned(),
+    };
+    let lost = journal.lost.map_or_else(String::new, |lost| {
+        format!(", up to serial {lost} as far as can be read")
+    });
+    Some(format!(
+        "damaged at octet {length}: {damage}; {behind} are discarded{lost}"
+    ))
 }
 
 /// A journal that leads elsewhere is begun anew.

@@ -678,7 +678,7 @@ impl Follower {
         let apex = self.live.apex.clone();
         let held = self.live.held().filter(|_| !forced);
         let Some(held) = held else {
-            return self.fetch(peer, None, forced).await;
+            return self.fetch(peer, None, forced, None).await;
         };
         let shared = Arc::clone(&self.shared);
         let asking = async {
@@ -692,13 +692,9 @@ impl Follower {
         }
         let soa = held.soa_record();
         drop(held);
-        let fetched = match self.fetch(peer, Some(&soa), false).await {
+        let fetched = match self.fetch(peer, Some(&soa), false, None).await {
             Err(error) if error.asks_for_axfr() => {
-                log::verbose!(
-                    "zone {apex}: IXFR from {} is of no use, AXFR is asked for: {error}",
-                    peer.address
-                );
-                let whole = self.fetch(peer, None, false).await;
+                let whole = self.fetch(peer, None, false, Some(&error)).await;
                 whole.map_err(|whole| AskError::Both(Box::new([error, whole])))
             }
             other => other,
@@ -706,11 +702,14 @@ impl Follower {
         Ok(fetched.unwrap_or_else(|error| Word::Missed(has.serial, error)))
     }
 
+    /// Transfers the zone; where `held` is its SOA record, what has changed since. `useless`: what was wrong with the IXFR in whose
+    /// place this is.
     async fn fetch(
         &mut self,
         peer: &Peer,
         held: Option<&zone::record::Record>,
         forced: bool,
+        useless: Option<&AskError>,
     ) -> Result<Word, AskError> {
         let apex = self.live.apex.clone();
         let (shared, live) = (Arc::clone(&self.shared), Arc::clone(&self.live));
@@ -752,8 +751,11 @@ impl Follower {
             Installed::Older { came, held } => return Err(AskError::Older { came, held }),
             Installed::Newer(zone) => zone,
         };
+        let useless = useless.map_or_else(String::new, |error| {
+            format!("; its IXFR was of no use: {error}")
+        });
         let said = format!(
-            "serial {} came by {}{} from {}",
+            "serial {} came by {}{} from {}{useless}",
             zone.soa().serial,
             ask::kind_of(held),
             match held.is_some() && !is_changes {

@@ -1,5 +1,6 @@
 //! A query as the stages see it, and where it came from.
 
+use super::authority::statistics::{Beside, Operation};
 use super::carried::Carried;
 use super::drop::DropReason;
 use super::extras::{Extras, Marks};
@@ -418,7 +419,25 @@ fn reject<'c>(
     {
         return Verdict::Answer(length);
     }
-    Verdict::Answer(refuse(&mut arrival.message[..arrival.length], rcode, env))
+    let edns = refused_dnssec_ok(&arrival.message[..arrival.length]);
+    let length = refuse(&mut arrival.message[..arrival.length], rcode, env);
+    if !env.config.local.is_empty() {
+        // As Knot counts what it answers of these. They name no zone, so they are in no zone's own counters.
+        let invalid = Beside {
+            way: (arrival.protocol, *arrival.way),
+            client,
+            operation: Operation::INVALID,
+            has_edns: edns.is_some(),
+            dnssec_ok: edns == Some(true),
+            request_octets: arrival.length as u64,
+            response_octets: length as u64,
+            rcode: rcode.into(),
+            signature_error: None,
+        };
+        let statistics = &env.config.authority.statistics;
+        statistics.count_beside(None, &invalid, env.shard);
+    }
+    Verdict::Answer(length)
 }
 
 /// Turns a message into the header of its answer, and its OPT record where there is one in the message; the length in bytes.

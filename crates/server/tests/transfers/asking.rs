@@ -72,6 +72,7 @@ fn a_zone_that_a_primary_confirms_lives_on_whatever_another_one_offers() {
     liar.follow(good(6));
     ours.until_serial(6);
     ours.until_said("serial 6 came by AXFR from");
+    ours.until_said("; its IXFR was of no use: the primary answers NOTIMP");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 use testnet::loopback::own_port;
+use wire::codes::rcode;
 use zone::transfer::query;
 
 fn secondary_of(primary: &Primary) -> String {
@@ -137,7 +138,7 @@ fn f37_a_disk_that_is_full_or_read_only_costs_what_comes_meanwhile_and_no_more()
             assert_serves(&ours, newer);
         }
         ours.until_said(reason);
-        ours.until_said("after a restart an older serial serves");
+        ours.until_said(&format!("after a restart serial {kept} serves"));
         ours.restart();
         assert_serves(&ours, kept);
         match serial {
@@ -149,6 +150,29 @@ fn f37_a_disk_that_is_full_or_read_only_costs_what_comes_meanwhile_and_no_more()
         ours.restart();
         assert_serves(&ours, serial + 1);
     }
+}
+
+#[test]
+fn f37_a_disk_that_is_full_before_anything_is_kept_costs_the_zone_at_a_restart() {
+    let primary = Primary::start(at(5));
+    let mut disk = None;
+    let mut ours = Millrace::start_with(own_port(), &secondary_of(&primary), |folder| {
+        disk = Disk::mount(&folder.join("state"));
+        disk.iter().for_each(Disk::fill);
+        disk.as_ref().map(Disk::words).unwrap_or_default()
+    });
+    if disk.is_none() {
+        println!("SKIP: no tmpfs can be mounted, so no disk is full");
+        return;
+    }
+    assert_serves(&ours, 5);
+    ours.until_said("after a restart the zone is answered with SERVFAIL until a primary sends it");
+    // Nobody sends it.
+    let axfr = Deed::Code(rcode::REFUSED);
+    primary.follow(Script { axfr, ..at(5) });
+    ours.restart();
+    ours.until_said("was not refreshed");
+    assert_eq!(asked(ours.port), None);
 }
 
 #[test]
@@ -242,6 +266,32 @@ fn f37_what_was_served_before_a_kill_is_served_after_it() {
     assert_serves(&ours, last);
     let log = ours.log();
     assert!(!log.contains("cannot be used"), "{log}");
+}
+
+#[test]
+fn f37_a_damaged_journal_is_told_with_what_it_loses() {
+    let primary = Primary::start(at(5));
+    let zone = format!("primaries='127.0.0.1:{}'", primary.port);
+    let mut ours = Millrace::start(own_port(), &zone);
+    ours.until_serial(5);
+    for serial in 6..9 {
+        primary.follow(at(serial));
+        ours.command(&["zone", "reload"]);
+        assert_serves(&ours, serial);
+    }
+    ours.kill();
+    let journal = ours.folder.path().join("state/example.com.journal");
+    let mut octets = fs::read(&journal).unwrap();
+    // In the second of three entries.
+    let middle = octets.len() / 2;
+    octets[middle] ^= 1;
+    fs::write(&journal, octets).unwrap();
+    // Nobody has what is newer.
+    primary.follow(at(6));
+    ours.restart();
+    assert_serves(&ours, 6);
+    ours.until_said("example.com.journal: damaged at octet ");
+    ours.until_said("the changes behind serial 6 are discarded, up to serial 8 as far as can be");
 }
 
 #[test]

@@ -105,6 +105,8 @@ pub struct Journal {
     pub checksum: Checksum,
     /// What stands behind: an entry that was torn, or something that does not belong there.
     pub damage: Option<&'static str>,
+    /// The serial that the last entry behind that leads to, as far as what stands there can be read.
+    pub lost: Option<u32>,
 }
 
 impl Journal {
@@ -151,6 +153,7 @@ pub fn read(octets: &[u8], zone: Name<'_>) -> Result<Journal, JournalError> {
         length: expected.len(),
         checksum,
         damage: None,
+        lost: None,
     };
     while journal.length < octets.len() && journal.damage.is_none() {
         match next(&octets[journal.length..], &journal) {
@@ -162,7 +165,22 @@ pub fn read(octets: &[u8], zone: Name<'_>) -> Result<Journal, JournalError> {
             Err(damage) => journal.damage = Some(damage),
         }
     }
+    journal.lost = last_serial(&octets[journal.length..]);
     Ok(journal)
+}
+
+/// The serial that the last of these entries leads to, whatever their checksums are.
+fn last_serial(mut octets: &[u8]) -> Option<u32> {
+    let mut last = None;
+    while let Some((length, rest)) = octets.split_first_chunk() {
+        let Some((body, rest)) = rest.split_at_checked(u32::from_be_bytes(*length) as usize) else {
+            break;
+        };
+        let serials = change(body).and_then(|change| change.serials());
+        last = serials.map(|(_, to)| to).or(last);
+        octets = rest.get(16..).unwrap_or_default();
+    }
+    last
 }
 
 /// The first entry of `octets`: its change, its length, its checksum.

@@ -549,6 +549,7 @@ fn a_journal_there_and_back() {
         (&journal.changes[..], journal.length, journal.damage),
         (&changes[..], octets.len(), None)
     );
+    assert_eq!(journal.lost, None);
     assert_eq!(journal.since(2), Some(&changes[1..]));
     assert_eq!((journal.since(9), journal.since(3)), (None, None));
     let other: NameBuf = "example.net".parse().unwrap();
@@ -603,6 +604,13 @@ fn f37_a_journal_changed_anywhere_ends_there() {
             assert_eq!(journal.changes, changes[..journal.changes.len()]);
         }
     }
+    // The newest serial that stands behind the damage is told.
+    let changes = [change(1, 2), change(2, 5), change(5, 9)];
+    let mut octets = journal_of(&changes);
+    let second = journal_of(&changes[..1]).len();
+    octets[second + 30] ^= 0x10;
+    let journal = journal::read(&octets, zone().as_name()).unwrap();
+    assert_eq!((journal.newest(), journal.lost), (Some(2), Some(9)));
     // An entry of another file, whole as it is.
     let (mut octets, checksum) = journal::header(zone().as_name());
     octets.extend(journal::entry(&changes[0], checksum).unwrap().0);

@@ -126,6 +126,37 @@ fn f37_wherever_the_files_are_torn_a_committed_version_is_recovered() {
 }
 
 #[test]
+fn f37_what_a_damaged_journal_loses_is_told() {
+    let folder = Ground::new();
+    let mut kept = store(&folder);
+    committed(&mut kept, 4);
+    let whole = fs::read(&kept.journal).unwrap();
+    let told = |octets: &[u8]| {
+        fs::write(&kept.journal, octets).unwrap();
+        damage_of(&kept.read_journal().unwrap().unwrap())
+    };
+    assert_eq!(told(&whole), None);
+    let mut changed = whole.clone();
+    // In the second of three entries.
+    let start = journal::header(apex().as_name()).0.len();
+    changed[start + (whole.len() - start) / 3 + 30] ^= 1;
+    let text = told(&changed).unwrap();
+    assert!(text.starts_with("damaged at octet "), "{text}");
+    let reason = "checksum of an entry is wrong; the changes behind serial 2 are discarded, \
+                  up to serial 4 as far as can be read";
+    assert!(text.ends_with(reason), "{text}");
+    assert_eq!(recovered(&folder).unwrap().soa().serial, 2);
+    let text = told(&whole[..whole.len() - 1]).unwrap();
+    let reason = "the last entry was not written whole; the changes behind serial 3 are discarded";
+    assert!(text.contains(reason), "{text}");
+    assert!(
+        told(b"x")
+            .unwrap()
+            .starts_with("no journal, or its beginning is damaged")
+    );
+}
+
+#[test]
 fn f37_a_journal_of_another_life_is_not_applied() {
     let folder = Ground::new();
     let mut kept = store(&folder);

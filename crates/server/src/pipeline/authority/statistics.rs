@@ -411,7 +411,7 @@ impl Statistics {
 /// Counts what was asked; its operation.
 fn tally_beside(cells: &[AtomicU64; CELLS], beside: &Beside, shard: &Shard) -> usize {
     let count = |cell: usize, number: u64| shard.bump(&cells[cell], number);
-    let operation = operation(beside.third_octet, beside.kind);
+    let Operation(operation) = beside.operation;
     count(
         PROTOCOL + protocol((beside.way.0, &beside.way.1), &beside.client),
         1,
@@ -423,14 +423,27 @@ fn tally_beside(cells: &[AtomicU64; CELLS], beside: &Beside, shard: &Shard) -> u
     operation
 }
 
-/// A message that was answered beside the packet path: a transfer, NOTIFY, what was signed and is refused.
+/// What a message is: the place in [`OPERATIONS`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operation(usize);
+
+impl Operation {
+    /// No query that anything could be made of.
+    pub const INVALID: Operation = Operation(5);
+
+    /// By the third octet of its header, and the type that is asked for.
+    pub fn of(third_octet: u8, kind: u16) -> Operation {
+        Operation(operation(third_octet, kind))
+    }
+}
+
+/// A message that was answered beside the packet path (a transfer, NOTIFY, what was signed and is refused), or before it was a
+/// query.
 #[derive(Debug, Clone, Copy)]
 pub struct Beside {
     pub way: (Protocol, Way),
     pub client: SocketAddr,
-    /// Of its header: the operation is in it.
-    pub third_octet: u8,
-    pub kind: u16,
+    pub operation: Operation,
     pub has_edns: bool,
     pub dnssec_ok: bool,
     pub request_octets: u64,

@@ -21,6 +21,7 @@ use wire::message::parse_response;
 use wire::name::NameBuf;
 use zone::tsig::{Algorithm, Key};
 
+mod invalid;
 mod version;
 
 const ZONE: &str = "
