@@ -136,6 +136,39 @@ fn an_address_below_a_dname_is_not_said() {
     }
 }
 
+/// RFC 9460 §2.5.2: of a wildcard ".", the owner, is the name that was asked for, and "*.z." is the wildcard's own.
+#[test]
+fn a_service_of_a_wildcard_that_points_to_itself_by_both_names_has_both_addresses() {
+    let apex = wire(&[]);
+    let record = |owner: &[&str], kind: u16, rdata: Vec<u8>| Record {
+        owner: wire(owner).into(),
+        kind,
+        class: 1,
+        ttl: 60,
+        rdata: rdata.into(),
+    };
+    let records = vec![
+        record(&[], 6, [&apex[..], &apex, &[0; 20]].concat()),
+        record(&[], 2, wire(&["ns"])),
+        record(&["*"], 64, vec![0, 1, 0]),
+        record(&["*"], 64, [vec![0, 2], wire(&["*"])].concat()),
+        record(&["*"], 1, vec![192, 0, 2, 1]),
+    ];
+    let scene = Scene {
+        zones: vec![(apex, records)],
+    };
+    let question = Question {
+        name: wire(&["a"]),
+        kind: 64,
+        signed: false,
+    };
+    let (octets, _) = ask(&compiled(&scene), &question, 65_535).expect("an answer");
+    let message = read::message(&octets);
+    assert_eq!(message.additional.len(), 2, "{message:?}");
+    let expected = Model::new(&scene.zones).answer(&question);
+    assert_eq!(Some(message), expected);
+}
+
 /// RFC 4035 §3.1.3.3 wants the proof beside what a wildcard gives, however long that is; no pointer leads behind 16 KiB.
 #[test]
 fn a_proof_behind_a_long_rrset_is_there() {

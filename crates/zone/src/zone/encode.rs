@@ -222,8 +222,14 @@ impl<'s> Body<'_, 's> {
             place = OWNER_ITSELF;
             name = self.source.owner.to_vec();
         }
-        let new = self.targets.iter().all(|(_, known)| *known != name);
-        if new && self.targets.len() < KNOWN_MAX && names::is_within(&name, apex) {
+        // Of a wildcard they are two: its own name, and the one that it stands for.
+        let stands_for =
+            |place: u16| place == OWNER_ITSELF && self.source.owner.starts_with(b"\x01*");
+        let is_same = |(other, known): &(u16, Vec<u8>)| {
+            *known == name && stands_for(*other) == stands_for(place)
+        };
+        let is_new = !self.targets.iter().any(is_same);
+        if is_new && self.targets.len() < KNOWN_MAX && names::is_within(&name, apex) {
             self.targets.push((place, name));
         }
         Ok(())
