@@ -5,7 +5,7 @@ use super::named::Owner;
 use nix::sys::socket::{
     SockType, SockaddrLike, SockaddrStorage, UnixAddr, getsockname, getsockopt, sockopt,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -17,6 +17,8 @@ pub struct Inherited {
     udp: HashMap<SocketAddr, Vec<UdpSocket>>,
     tcp: HashMap<SocketAddr, Vec<TcpListener>>,
     named: HashMap<PathBuf, (UnixListener, Owner)>,
+    /// Of which whoever started us has duplicates.
+    lent: HashSet<SocketAddr>,
 }
 
 impl Inherited {
@@ -34,6 +36,17 @@ impl Inherited {
             _ => return Some(socket),
         }
         None
+    }
+
+    /// The same for a socket of which whoever started us has a duplicate, as systemd has of what it listens at itself.
+    pub fn add_lent(&mut self, socket: OwnedFd) -> Option<OwnedFd> {
+        self.lent.extend(address_of(&socket));
+        self.add(socket)
+    }
+
+    /// Whether somebody else may go on with the sockets of this address.
+    pub fn is_lent(&self, address: SocketAddr) -> bool {
+        self.lent.contains(&address)
     }
 
     /// Takes in a socket that listens at a path; another one comes back.

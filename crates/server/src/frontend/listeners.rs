@@ -37,6 +37,8 @@ pub struct Sockets {
     pub spread: OnceLock<Spread>,
     /// What the UDP sockets were given last; see [`Sockets::size_buffers`].
     buffers: Mutex<UdpBuffers>,
+    /// Nobody else has them, or will go on with them.
+    is_ours: bool,
 }
 
 impl Sockets {
@@ -57,7 +59,11 @@ impl Sockets {
         let udp = (0..count)
             .map(|_| udp(listener, share, bind))
             .collect::<io::Result<Vec<_>>>()?;
-        Ok(Sockets::of(number, listener, udp, tcp(listener, bind)?))
+        let sockets = Sockets::of(number, listener, udp, tcp(listener, bind)?);
+        Ok(Sockets {
+            is_ours: true,
+            ..sockets
+        })
     }
 
     /// As [`Sockets::bind`], with the sockets that are there already; those that are missing are bound. How many UDP sockets
@@ -101,7 +107,9 @@ impl Sockets {
         };
         tcp.set_nonblocking(true)?;
         fast_open(&tcp, listener.tcp_fast_open)?;
-        Ok((Sockets::of(number, listener, udp, tcp), shortfall))
+        let sockets = Sockets::of(number, listener, udp, tcp);
+        let is_ours = !inherited.is_lent(address);
+        Ok((Sockets { is_ours, ..sockets }, shortfall))
     }
 
     fn of(number: u16, listener: &Listener, udp: Vec<UdpSocket>, tcp: TcpListener) -> Sockets {
@@ -114,6 +122,7 @@ impl Sockets {
             connections: Arc::default(),
             spread: OnceLock::new(),
             buffers: Mutex::default(),
+            is_ours: false,
         }
     }
 
@@ -193,11 +202,15 @@ impl Sockets {
 
     /// Takes no more queries: from now on the ports are closed to all the world, and what waits in the buffers of the UDP sockets
     /// can still be read. Answers can still be sent by these: each is connected to its own address, and to a socket that is
-    /// connected comes only what its peer sends (udp(7)), while sendmsg(2) names any other.
+    /// connected comes only what its peer sends (udp(7)), while sendmsg(2) names any other. Sockets that systemd has too stay as they
+    /// are: it may listen at them for the next start.
     ///
     /// # Errors
     /// What the kernel says, as where the address is no longer one of this host: then nothing is to be sent from it either.
     pub fn take_no_more(&self) -> io::Result<()> {
+        if !self.is_ours {
+            return Ok(());
+        }
         shutdown(self.tcp.as_raw_fd(), Shutdown::Both)?;
         let own = match self.address.ip() {
             IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -440,6 +453,7 @@ pub fn outlet(sockets: &Sockets, worker: usize) -> BorrowedFd<'_> {
 mod tests {
     use super::*;
     use crate::config::Xdp;
+    use std::net::TcpStream;
     use testnet::loopback::own_port;
 
     fn listener(address: &str, reuse_port: bool) -> Listener {
@@ -547,6 +561,46 @@ mod tests {
         sockets.size_buffers(UdpBuffers::default()).unwrap();
         let usual = nix::sys::socket::getsockopt(&sockets.udp[1], sockopt::RcvBuf);
         assert!(usual.unwrap() > 80_000, "what it had without the function");
+    }
+
+    #[test]
+    fn who_takes_no_more_reads_what_came_and_answers_it() {
+        for ip in ["127.0.0.1", "0.0.0.0"] {
+            let port = own_port();
+            let sockets =
+                Sockets::bind(0, &listener(&format!("{ip}:{port}"), false), 1, &directly).unwrap();
+            let destination = SocketAddr::from(([127, 0, 0, 1], port));
+            let client = || {
+                let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+                client.connect(destination).unwrap();
+                client
+            };
+            let early = client();
+            early.send(b"early").unwrap();
+            sockets.take_no_more().unwrap();
+            let late = client();
+            late.send(b"late").unwrap();
+            let closed = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+            assert!(late.recv(&mut [0; 8]).is_err_and(closed));
+            assert!(TcpStream::connect(destination).is_err_and(closed));
+            assert_eq!(sockets.udp[0].recv(&mut [0; 8]).unwrap(), 5);
+            let to = early.local_addr().unwrap();
+            sockets.send(destination, to, b"answer").unwrap();
+            assert_eq!(early.recv(&mut [0; 8]).unwrap(), 6);
+        }
+    }
+
+    #[test]
+    fn sockets_that_systemd_has_too_stay_open() {
+        let one = listener(&format!("127.0.0.1:{}", own_port()), true);
+        let first = Sockets::bind(0, &one, 1, &directly).unwrap();
+        let mut inherited = Inherited::default();
+        for socket in first.duplicates().unwrap() {
+            assert!(inherited.add_lent(socket).is_none());
+        }
+        let (lent, _) = Sockets::inherit(1, &one, 1, &mut inherited, &directly).unwrap();
+        lent.take_no_more().unwrap();
+        TcpStream::connect(one.address).unwrap();
     }
 
     #[test]

@@ -44,6 +44,10 @@ pub(crate) struct Legacy {
     pub(crate) predecessor: Option<Predecessor>,
 }
 
+fn say_stray() {
+    log::warn!("a descriptor that came with the start is no socket of DNS: it is closed");
+}
+
 impl Legacy {
     /// What systemd passes, and with `succeed` what the old process says at the other end of standard input. After the helper
     /// was forked, which is to have none of it, and before anything else.
@@ -52,9 +56,9 @@ impl Legacy {
     /// Standard input is no such socket, or the old process is gone.
     pub(crate) fn receive(succeed: bool) -> io::Result<Legacy> {
         let mut legacy = Legacy::default();
-        activation::take()?
-            .into_iter()
-            .for_each(|socket| legacy.add(socket));
+        let lent = activation::take()?.into_iter();
+        let left = lent.filter_map(|socket| legacy.sockets.add_lent(socket));
+        left.for_each(|_| say_stray());
         if succeed {
             // The helper that started this process blocks signals, and its mask has come along. SIGHUP waits until it is heard.
             let mut blocked = SigSet::all();
@@ -74,7 +78,7 @@ impl Legacy {
 
     fn add(&mut self, socket: OwnedFd) {
         if self.sockets.add(socket).is_some() {
-            log::warn!("a descriptor that came with the start is no socket of DNS: it is closed");
+            say_stray();
         }
     }
 
