@@ -213,6 +213,7 @@ mod tests {
         assert_eq!(judge.judge(0, 0, milliseconds(0)), Judgement::Keep);
         assert_eq!(judge.judge(1_000, 0, milliseconds(500)), Judgement::Keep);
         assert_eq!(judge.judge(1_000, 1, milliseconds(1_000)), Judgement::Keep);
+        assert_eq!(judge.judge(3, 0, milliseconds(1_500)), Judgement::Keep);
     }
 
     #[test]

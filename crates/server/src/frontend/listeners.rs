@@ -16,6 +16,7 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 use xsk::{Spread, forget_spread, settle};
 
 /// How a socket gets its address: a port below 1,024 takes a privilege.
@@ -59,11 +60,8 @@ impl Sockets {
         let udp = (0..count)
             .map(|_| udp(listener, share, bind))
             .collect::<io::Result<Vec<_>>>()?;
-        let sockets = Sockets::of(number, listener, udp, tcp(listener, bind)?);
-        Ok(Sockets {
-            is_ours: true,
-            ..sockets
-        })
+        let tcp = tcp(listener, bind)?;
+        Ok(Sockets::of((number, true), listener, udp, tcp))
     }
 
     /// As [`Sockets::bind`], with the sockets that are there already; those that are missing are bound. How many UDP sockets
@@ -107,12 +105,17 @@ impl Sockets {
         };
         tcp.set_nonblocking(true)?;
         fast_open(&tcp, listener.tcp_fast_open)?;
-        let sockets = Sockets::of(number, listener, udp, tcp);
         let is_ours = !inherited.is_lent(address);
-        Ok((Sockets { is_ours, ..sockets }, shortfall))
+        let sockets = Sockets::of((number, is_ours), listener, udp, tcp);
+        Ok((sockets, shortfall))
     }
 
-    fn of(number: u16, listener: &Listener, udp: Vec<UdpSocket>, tcp: TcpListener) -> Sockets {
+    fn of(
+        (number, is_ours): (u16, bool),
+        listener: &Listener,
+        udp: Vec<UdpSocket>,
+        tcp: TcpListener,
+    ) -> Sockets {
         Sockets {
             number,
             address: listener.address,
@@ -122,7 +125,7 @@ impl Sockets {
             connections: Arc::default(),
             spread: OnceLock::new(),
             buffers: Mutex::default(),
-            is_ours: false,
+            is_ours,
         }
     }
 
@@ -378,8 +381,8 @@ fn bound(listener: &Listener, kind: SockType, share: bool, bind: Bind<'_>) -> io
 pub struct Listeners {
     /// By number.
     all: ArcSwap<Vec<Option<Arc<Sockets>>>>,
-    /// Those that a reload has removed, and some of whose queries may still wait for their answers.
-    leaving: ArcSwap<Vec<Arc<Sockets>>>,
+    /// Those that a reload has removed, and some of whose queries may still wait for their answers until that moment.
+    leaving: ArcSwap<Vec<(Arc<Sockets>, Instant)>>,
 }
 
 impl Listeners {
@@ -398,9 +401,23 @@ impl Listeners {
         self.all.store(Arc::new(sockets));
     }
 
-    /// Those that leave, all that there are now: to be told before they are no longer among [`Listeners::all`].
-    pub fn replace_leaving(&self, sockets: Vec<Arc<Sockets>>) {
-        self.leaving.store(Arc::new(sockets));
+    /// Answers may leave by these until then: to be told before they are no longer among [`Listeners::all`]. As all that changes
+    /// listeners the control thread's alone.
+    pub fn let_leave(&self, sockets: &[Arc<Sockets>], until: Instant) {
+        let mut leaving = Vec::clone(&self.leaving.load());
+        leaving.extend(sockets.iter().map(|sockets| (Arc::clone(sockets), until)));
+        self.leaving.store(Arc::new(leaving));
+    }
+
+    /// No answer leaves any more by those of which this is true; which these are.
+    pub fn forget(&self, is_over: impl Fn(&Sockets, Instant) -> bool) -> Vec<Arc<Sockets>> {
+        let leaving = Vec::clone(&self.leaving.load());
+        let is_over = |(sockets, until): &(Arc<Sockets>, Instant)| is_over(sockets, *until);
+        let (gone, kept): (Vec<_>, Vec<_>) = leaving.into_iter().partition(is_over);
+        if !gone.is_empty() {
+            self.leaving.store(Arc::new(kept));
+        }
+        gone.into_iter().map(|(sockets, _)| sockets).collect()
     }
 
     /// Calls `send` with the listener by which an answer leaves whose query was sent to `destination`; `None` where none of ours is
@@ -425,7 +442,8 @@ impl Listeners {
         send: impl FnOnce(&Sockets) -> R,
     ) -> Option<R> {
         let leaving = self.leaving.load();
-        serving(leaving.iter(), destination).map(|sockets| send(sockets))
+        let leaving = leaving.iter().map(|(sockets, _)| sockets);
+        serving(leaving, destination).map(|sockets| send(sockets))
     }
 }
 

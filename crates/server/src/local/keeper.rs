@@ -29,8 +29,6 @@ pub struct Keeper {
     runtime: Handle,
     pub(super) shared: Arc<Shared>,
     tasks: Mutex<HashMap<NameBuf, (Arc<Live>, AbortHandle)>>,
-    /// Configurations that were followed.
-    followed: AtomicU64,
 }
 
 pub(super) struct Shared {
@@ -73,7 +71,6 @@ impl Keeper {
                 keeping: Semaphore::new(KEPT_AT_ONCE),
             }),
             tasks: Mutex::default(),
-            followed: AtomicU64::new(0),
         }
     }
 
@@ -92,7 +89,6 @@ impl Keeper {
     /// To be called when these zones serve: new ones get their task, those that are gone lose it.
     pub fn follow(&self, local: &Local) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = self.followed.fetch_add(1, SeqCst) + 1;
         tasks.retain(|apex, (live, task)| {
             let is_kept = local
                 .find(apex.as_name())
@@ -106,12 +102,11 @@ impl Keeper {
             let state = Arc::clone(local.state());
             let settings = Arc::clone(settings);
             if live.begin_to_follow() {
-                let of = (settings, state, number);
-                let follower = Follower::new(live, of, &self.shared);
+                let follower = Follower::new(live, (settings, state), &self.shared);
                 let task = self.runtime.spawn(follower.follow());
                 tasks.insert(live.apex.clone(), (Arc::clone(live), task.abort_handle()));
             } else {
-                live.orders.insist(Order::Settings(settings, state, number));
+                live.orders.insist(Order::Settings(settings, state));
             }
         }
         self.await_state(local);

@@ -38,11 +38,7 @@ impl Mailbox {
     /// Takes an order in that may be lost; whether there was a place left.
     pub(super) fn offer(&self, order: Order) -> bool {
         let place = self.reserve();
-        let has_place = place.is_some();
-        if let Some(place) = place {
-            place.put(order.into());
-        }
-        has_place
+        place.map(|place| place.put(order.into())).is_some()
     }
 
     /// Takes an order in that must not be lost. One of its kind that still waits gives way to it, so that there is one more than there
@@ -96,16 +92,17 @@ impl Drop for Place<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixture::apex;
     use super::super::settings::ZoneSettings;
-    use super::super::{StateDirectory, fixture::apex};
     use super::*;
     use std::sync::Arc;
     use std::time::Duration;
     use tokio::time::timeout;
 
-    fn settings(number: u64) -> Order {
-        let settings = Arc::new(ZoneSettings::new(apex()));
-        Order::Settings(settings, Arc::new(StateDirectory::default()), number)
+    fn settings(journal_octets: u64) -> Order {
+        let mut settings = ZoneSettings::new(apex());
+        settings.journal_octets = journal_octets;
+        Order::Settings(Arc::new(settings), Arc::default())
     }
 
     /// What waits now, the oldest first.
@@ -139,15 +136,15 @@ mod tests {
     async fn what_must_not_be_lost_waits_once_and_as_it_was_said_last() {
         let mailbox = Mailbox::default();
         while mailbox.offer(Order::Reload) {}
-        for number in 1..=3 {
-            mailbox.insist(settings(number));
+        for octets in 1..=3 {
+            mailbox.insist(settings(octets));
             mailbox.insist(Order::MayWrite);
         }
         let orders = taken(&mailbox).await;
         assert_eq!(orders.len(), ROOM + 2);
         let last = &orders[ROOM..];
         assert!(
-            matches!(last, [Order::Settings(_, _, 3), Order::MayWrite]),
+            matches!(last, [Order::Settings(last, _), Order::MayWrite] if last.journal_octets == 3),
             "{last:?}"
         );
     }

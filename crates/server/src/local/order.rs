@@ -9,8 +9,8 @@ use std::sync::Arc;
 /// What a zone's task is told.
 #[derive(Debug, Clone)]
 pub enum Order {
-    /// A configuration takes effect, the one of this number.
-    Settings(Arc<ZoneSettings>, Arc<StateDirectory>, u64),
+    /// A configuration takes effect.
+    Settings(Arc<ZoneSettings>, Arc<StateDirectory>),
     /// This process may write to the state directory, which another one has left.
     MayWrite,
     /// A primary says that it has something new.

@@ -45,8 +45,6 @@ pub(super) struct Follower {
     put_off: VecDeque<Box<Letter>>,
     settings: Arc<ZoneSettings>,
     state: Arc<StateDirectory>,
-    /// Of the configuration that these are of.
-    number: u64,
     shared: Arc<Shared>,
     telling: JoinSet<()>,
     /// The serial that secondaries were told last.
@@ -60,10 +58,10 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// The task's of a zone, which has not begun; `number`: of the configuration that the settings are of.
+    /// The task's of a zone, which has not begun.
     pub(super) fn new(
         live: &Arc<Live>,
-        (settings, state, number): (Arc<ZoneSettings>, Arc<StateDirectory>, u64),
+        (settings, state): (Arc<ZoneSettings>, Arc<StateDirectory>),
         shared: &Arc<Shared>,
     ) -> Box<Follower> {
         Box::new(Follower {
@@ -71,7 +69,6 @@ impl Follower {
             put_off: VecDeque::new(),
             settings,
             state,
-            number,
             shared: Arc::clone(shared),
             telling: JoinSet::new(),
             told: None,
@@ -278,9 +275,7 @@ impl Follower {
     /// Whether what primaries say now is not wanted any more when this has been obeyed.
     fn makes_useless(&self, order: &Order) -> bool {
         match order {
-            Order::Settings(settings, _, number) => {
-                *number > self.number && settings.primaries != self.settings.primaries
-            }
+            Order::Settings(settings, _) => settings.primaries != self.settings.primaries,
             order => matches!(order, Order::Purge),
         }
     }
@@ -303,11 +298,7 @@ impl Follower {
 
     async fn obey(&mut self, order: Order) {
         match order {
-            Order::Settings(settings, state, number) if number > self.number => {
-                self.number = number;
-                self.change(settings, state).await;
-            }
-            Order::Settings(..) => {}
+            Order::Settings(settings, state) => self.change(settings, state).await,
             Order::MayWrite => self.catch_up().await,
             Order::Notified { from, serial } => {
                 let held = self.live.held().map(|zone| zone.soa().serial);
@@ -868,7 +859,7 @@ mod tests {
     fn follower(settings: Arc<ZoneSettings>, state: &Arc<StateDirectory>) -> Box<Follower> {
         let live = Arc::new(Live::new(&apex()));
         let keeper = Keeper::new(Handle::current(), || {});
-        Follower::new(&live, (settings, Arc::clone(state), 1), &keeper.shared)
+        Follower::new(&live, (settings, Arc::clone(state)), &keeper.shared)
     }
 
     /// There may be a hundred thousand of them.
@@ -880,9 +871,8 @@ mod tests {
         assert!(octets <= 256, "{octets}");
     }
 
-    /// As they may where the queue of orders was full.
     #[tokio::test]
-    async fn settings_that_were_overtaken_do_not_take_effect() {
+    async fn settings_take_effect_as_they_come_and_a_primary_is_asked_once_for_all_that_it_tells() {
         let settings = |octets: u64| {
             let mut settings = ZoneSettings::new(apex());
             settings.journal_octets = octets;
@@ -890,10 +880,10 @@ mod tests {
         };
         let state = Arc::new(StateDirectory::default());
         let mut follower = follower(settings(1), &state);
-        for (number, expected) in [(3, 3), (2, 3), (4, 4)] {
-            let order = Order::Settings(settings(number), Arc::clone(&state), number);
+        for octets in [3, 2, 4] {
+            let order = Order::Settings(settings(octets), Arc::clone(&state));
             follower.obey(order).await;
-            assert_eq!(follower.settings.journal_octets, expected);
+            assert_eq!(follower.settings.journal_octets, octets);
         }
         for (last, serial) in [(1, 1), (2, 2), (1, 2)] {
             let from = IpAddr::from([192, 0, 2, last]);

@@ -1,14 +1,14 @@
 //! Listeners that a reload has removed: nothing comes to them any more, and they stay until the answers to what came before are sent.
 
 use super::Daemon;
+use super::workers::reports;
 use crate::config::{Config, LocalAddress};
 use crate::frontend::listeners::Sockets;
 use crate::log;
 use crate::notify;
 use crate::worker::Order;
 use std::net::SocketAddr;
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long they stay beyond the time-out of a query: rules may delay an answer.
@@ -16,19 +16,6 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// How long the workers may take to let go of one.
 const LET_GO_WITHIN: Duration = Duration::from_secs(1);
-
-/// A listener that leaves, and when it is gone.
-type Entry = (Arc<Sockets>, Instant);
-
-/// The listeners that leave.
-#[derive(Default)]
-pub(super) struct Leaving(Mutex<Vec<Entry>>);
-
-impl Leaving {
-    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl Daemon {
     /// Has those of `listeners` leave that `config` does not have, and the others serve.
@@ -45,10 +32,7 @@ impl Daemon {
         let gone = |place: &mut Option<Arc<Sockets>>| place.take_if(|sockets| !is_wanted(sockets));
         let gone: Vec<Arc<Sockets>> = listeners.iter_mut().filter_map(gone).collect();
         let until = Instant::now() + before.longest_timeout() + GRACE;
-        self.leaving
-            .lock()
-            .extend(gone.iter().map(|sockets| (Arc::clone(sockets), until)));
-        self.publish_leaving();
+        self.instance.listeners.let_leave(&gone, until);
         self.instance.listeners.replace(listeners);
         for sockets in gone {
             self.services.refuse(&LocalAddress::Ip(sockets.address));
@@ -80,36 +64,18 @@ impl Daemon {
         if !self.forget(|sockets, _| sockets.address == address) {
             return;
         }
-        let (reply, replies) = channel();
-        self.order(|| Order::Report(reply.clone()));
-        let until = Instant::now() + LET_GO_WITHIN;
-        for _ in &self.workers {
-            // Whoever does not reply hangs: the address is then in use, which is said.
-            let _ = replies.recv_timeout(until.saturating_duration_since(Instant::now()));
-        }
+        // Whoever does not report hangs: the address is then in use, which is said.
+        let workers = self.workers.iter().map(|worker| &worker.reins);
+        reports(workers, LET_GO_WITHIN);
     }
 
     /// Closes those of which this is true; whether there are any.
     fn forget(&self, is_over: impl Fn(&Sockets, Instant) -> bool) -> bool {
-        let mut leaving = self.leaving.lock();
-        let gone: Vec<Entry> = leaving
-            .extract_if(.., |(sockets, until)| is_over(sockets, *until))
-            .collect();
-        drop(leaving);
-        if gone.is_empty() {
-            return false;
-        }
-        self.publish_leaving();
-        for (sockets, _) in &gone {
+        let gone = self.instance.listeners.forget(is_over);
+        for sockets in &gone {
             self.order(|| Order::Forget(sockets.number));
         }
-        true
-    }
-
-    fn publish_leaving(&self) {
-        let leaving = self.leaving.lock();
-        let all = leaving.iter().map(|(sockets, _)| Arc::clone(sockets));
-        self.instance.listeners.replace_leaving(all.collect());
+        !gone.is_empty()
     }
 }
 

@@ -55,7 +55,6 @@ use crate::notify;
 use crate::pipeline::cache::cleaning;
 use crate::worker::Order;
 use account::Account;
-use leaving::Leaving;
 use memory::Memory;
 use needs::{Needs, OpenedQueue};
 use overview::Overview;
@@ -174,8 +173,6 @@ pub struct Daemon {
     /// Configurations that queries in flight may still see: whoever lets go of the last one ends its Lua state, which
     /// takes time.
     retired: Vec<Arc<Config>>,
-    /// What a reload has removed, until its queries are answered.
-    leaving: Leaving,
     /// As much of the Spec's `edits` as serves.
     applied: u64,
     /// When to look after programs and queues again.

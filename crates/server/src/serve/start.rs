@@ -2,7 +2,6 @@
 
 use super::account::Account;
 use super::failure::{StartError, system};
-use super::leaving::Leaving;
 use super::listeners::{listeners, pulses};
 use super::memory::Memory;
 use super::needs::Needs;
@@ -135,7 +134,6 @@ impl Daemon {
             polling: Polling::default(),
             stalls: Stalls::default(),
             retired: Vec::new(),
-            leaving: Leaving::default(),
             applied: lua.edit(|spec| spec.edits),
             lua,
             next_look: Instant::now(),

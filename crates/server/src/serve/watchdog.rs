@@ -1,9 +1,9 @@
 //! WATCHDOG=1 for systemd, as long as every worker makes its turns. A worker that hangs (a rule that loops, a defect) sends no
 //! report, nothing is told, and when WatchdogSec= is over systemd starts the service anew.
 
+use super::workers::reports;
 use crate::notify;
-use crate::worker::{Order, Reins};
-use std::sync::mpsc::channel;
+use crate::worker::Reins;
 use std::time::{Duration, Instant};
 
 /// Reports are asked for so often within the time that systemd waits.
@@ -34,12 +34,5 @@ pub(super) fn start(workers: Vec<Reins>) -> std::io::Result<()> {
 
 /// Whether every worker reports within this time.
 fn all_report(workers: &[Reins], within: Duration) -> bool {
-    let (reply, reports) = channel();
-    for worker in workers {
-        worker.order(Order::Report(reply.clone()));
-    }
-    drop(reply);
-    let until = Instant::now() + within;
-    let next = || reports.recv_timeout(until.saturating_duration_since(Instant::now()));
-    std::iter::from_fn(|| next().ok()).count() == workers.len()
+    reports(workers.iter(), within) == workers.len()
 }

@@ -21,6 +21,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use xsk::{BindMode, BusyPoll, RingSizes, Socket, Umem, UmemOptions};
 
+/// How many of these workers have carried out, within this time, all that they were ordered.
+pub(super) fn reports<'r>(workers: impl Iterator<Item = &'r Reins>, within: Duration) -> usize {
+    let (reply, reports) = channel();
+    workers.for_each(|worker| worker.order(Order::Report(reply.clone())));
+    drop(reply);
+    let until = Instant::now() + within;
+    let next = || reports.recv_timeout(until.saturating_duration_since(Instant::now()));
+    std::iter::from_fn(|| next().ok()).count()
+}
+
 /// One worker as the control thread knows it.
 pub(super) struct RunningWorker {
     pub(super) reins: Reins,

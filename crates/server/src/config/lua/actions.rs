@@ -3,7 +3,6 @@
 use super::objects::{object, pool};
 use super::options::{Flag, Options};
 use super::{console, define};
-use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::rules::Action;
 use crate::pipeline::rules::actions::answer::{AnswerFlags, ERCodeAction, RCodeAction, TCAction};
 use crate::pipeline::rules::actions::limit::{DropAction, QPSAction};
@@ -12,9 +11,7 @@ use crate::pipeline::rules::actions::pass::{
     SetNoRecurseAction, SetSkipCacheAction,
 };
 use crate::pipeline::rules::actions::route::{PoolAction, QPSPoolAction};
-use mlua::{
-    FromLua, Lua, LuaString, MetaMethod, Table, UserData, UserDataFields, UserDataMethods, Value,
-};
+use mlua::{FromLua, Lua, LuaString, MetaMethod, Table, UserData, UserDataMethods, Value};
 use std::sync::Arc;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -137,10 +134,6 @@ impl FromLua for ActionObject {
 }
 
 impl UserData for ActionObject {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("toString", |_, action, ()| Ok(action.0.describe()));
         methods.add_method("reload", |_, action, ()| {

@@ -5,9 +5,8 @@ use super::callback::{Callback, Limit};
 use super::state::LuaState;
 use super::{define, place, spec, wrong};
 use crate::clock::Now;
-use crate::config::lua::objects::unknown_is_nil;
 use crate::log;
-use mlua::{Function, Lua, LuaString, UserData, UserDataFields, UserDataMethods};
+use mlua::{Function, Lua, LuaString, UserData, UserDataMethods};
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -59,10 +58,6 @@ fn unbound() -> io::Result<UnixDatagram> {
 }
 
 impl UserData for NetworkEndpoint {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("isValid", |_, endpoint, ()| {
             let connected = unbound().and_then(|socket| socket.connect(&endpoint.path));
@@ -118,10 +113,6 @@ impl NetworkListener {
 }
 
 impl UserData for NetworkListener {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method(
             "addUnixListeningEndpoint",

@@ -185,11 +185,8 @@ pub(super) fn shown(value: &Value) -> String {
 /// What an object is, in the manual's words; an error that says "a userdata" helps nobody.
 fn class_of(object: &AnyUserData) -> String {
     let name = object.type_name().map(|name| name.to_string_lossy());
-    class_named(&name.unwrap_or_default())
-}
-
-/// The same by the name of its type: `lua::RuleObject<dyn rules::Action>`.
-fn class_named(name: &str) -> String {
+    let name = name.unwrap_or_default();
+    // lua::RuleObject<dyn rules::Action>
     let name = name.split('<').next().unwrap_or_default();
     let name = name.rsplit("::").next().unwrap_or_default();
     let known = CLASSES.iter().find(|(ours, _)| *ours == name);

@@ -3,14 +3,13 @@
 use super::define;
 use super::objects::list_of;
 use super::selectors::Qtype;
-use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::rules::actions::response::{
     AllowResponseAction, DropResponseAction, LimitTTLResponseAction,
     SetMaxReturnedTTLResponseAction, SetReducedTTLResponseAction, SetSkipCacheResponseAction,
     TCResponseAction,
 };
 use crate::pipeline::rules::response::ResponseAction;
-use mlua::{Lua, MetaMethod, Table, UserData, UserDataFields, UserDataMethods};
+use mlua::{Lua, MetaMethod, Table, UserData, UserDataMethods};
 use std::sync::Arc;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -96,10 +95,6 @@ pub(super) fn response_made(
 }
 
 impl UserData for ResponseActionObject {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("toString", |_, action, ()| Ok(action.action.describe()));
         methods.add_method("reload", |_, action, ()| {

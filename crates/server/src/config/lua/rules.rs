@@ -6,12 +6,11 @@ use super::options::{Options, shown};
 use super::response_actions::ResponseActionObject;
 use super::selectors::{AnySelector, SelectorObject};
 use super::{define, spec, wrong};
-use crate::config::lua::objects::unknown_is_nil;
 use crate::config::spec::{RuleSpec, Spec};
 use crate::config::uuid;
 use crate::pipeline::rules::response::ResponseAction;
 use crate::pipeline::rules::{Action, RuleOf};
-use mlua::{FromLua, Lua, Table, UserData, UserDataFields, UserDataMethods, Value};
+use mlua::{FromLua, Lua, Table, UserData, UserDataMethods, Value};
 use std::sync::Arc;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -343,10 +342,6 @@ fn specs(rules: &Table) -> mlua::Result<Vec<RuleSpec<dyn Action>>> {
 
 /// The methods of a DNSDistRuleAction, "a rule composed of a DNSRule selector … and a DNSAction action".
 impl UserData for RuleAction {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("getAction", |_, pair, ()| {
             Ok(ActionObject(Arc::clone(&pair.0.rule.action)))

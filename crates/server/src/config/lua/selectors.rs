@@ -8,7 +8,6 @@ use super::objects::suffixes::AnySuffixes;
 use super::objects::{list_of, object, pool};
 use super::options::Flag;
 use super::{define, spec, wrong};
-use crate::config::lua::objects::unknown_is_nil;
 use crate::config::spec::{ChainSpecs, RuleSpec};
 use crate::counters::Sharded;
 use crate::pipeline::acl::Netmasks;
@@ -30,7 +29,7 @@ use crate::pipeline::rules::selectors::name::{
 use crate::pipeline::rules::selectors::pool::{PoolAvailableRule, PoolOutstandingRule};
 use crate::pipeline::rules::selectors::random::ProbaRule;
 use crate::pipeline::rules::selectors::rate::{MaxQPSIPRule, MaxQPSRule};
-use mlua::{FromLua, Lua, MetaMethod, Table, UserData, UserDataFields, UserDataMethods, Value};
+use mlua::{FromLua, Lua, MetaMethod, Table, UserData, UserDataMethods, Value};
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -305,10 +304,6 @@ pub(super) struct CountedSelector {
 }
 
 impl UserData for CountedSelector {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("getMatches", |lua, rule, ()| {
             let of_all = matches_of(&spec(lua)?.chains, &rule.selector);
@@ -325,10 +320,6 @@ impl UserData for CountedSelector {
 }
 
 impl UserData for SelectorObject {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("getMatches", |lua, selector, ()| {
             Ok(matches_of(&spec(lua)?.chains, &selector.0))

@@ -6,6 +6,7 @@ use crate::log;
 use crate::network::steering::Steering;
 use crate::notify;
 use crate::serve::lock;
+use crate::serve::workers::reports;
 use crate::serve::{Daemon, Event};
 use crate::worker::Order;
 use nix::sys::socket::{
@@ -15,7 +16,7 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 /// How long a worker may take to close its queues; one that is stalled is not waited for.
@@ -190,12 +191,8 @@ impl Daemon {
     }
 
     fn await_workers(&self) {
-        let (reply, reports) = channel();
-        self.order(|| Order::Report(reply.clone()));
-        drop(reply);
-        let until = Instant::now() + CLOSED_WITHIN;
-        let next = || reports.recv_timeout(until.saturating_duration_since(Instant::now()));
-        let reported = std::iter::from_fn(|| next().ok()).count();
+        let workers = self.workers.iter().map(|worker| &worker.reins);
+        let reported = reports(workers, CLOSED_WITHIN);
         if reported < self.workers.len() {
             log::warn!(
                 "{} of {} workers have closed their queues within {} s",

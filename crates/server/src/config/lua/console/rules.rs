@@ -7,11 +7,10 @@ use super::super::rules::position;
 use super::super::selectors::CountedSelector;
 use super::super::{define, spec};
 use super::say_row;
-use crate::config::lua::objects::unknown_is_nil;
 use crate::config::spec::{RuleSpec, Spec};
 use crate::pipeline::rules::response::ResponseAction;
 use crate::pipeline::rules::{Action, RuleOf};
-use mlua::{IntoLua, Lua, MetaMethod, Table, UserData, UserDataFields, UserDataMethods, Value};
+use mlua::{IntoLua, Lua, MetaMethod, Table, UserData, UserDataMethods, Value};
 use std::sync::Arc;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -273,10 +272,6 @@ impl Shown for dyn ResponseAction {
 struct RuleObject<A: ?Sized>(RuleOf<A>);
 
 impl<A: Shown + ?Sized> UserData for RuleObject<A> {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("getAction", |lua, rule, ()| {
             A::object(Arc::clone(&rule.0.action), lua)

@@ -3,9 +3,8 @@
 use super::super::{define, wrong};
 use super::{ipcipher, object};
 use crate::config::addresses;
-use crate::config::lua::objects::unknown_is_nil;
 use ipnet::IpNet;
-use mlua::{FromLua, Lua, LuaString, MetaMethod, UserData, UserDataFields, UserDataMethods, Value};
+use mlua::{FromLua, Lua, LuaString, MetaMethod, UserData, UserDataMethods, Value};
 use std::net::{IpAddr, SocketAddr};
 use xsk::nic::Nic;
 
@@ -104,10 +103,6 @@ impl ComboAddress {
 }
 
 impl UserData for ComboAddress {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("getPort", |_, address, ()| Ok(address.0.port()));
         methods.add_method("getRaw", |lua, address, ()| match address.0.ip() {

@@ -6,13 +6,12 @@ use super::address::{AnyAddress, ComboAddress};
 use super::name::{AnyName, DnsName};
 use super::{list_of, object};
 use crate::clock::{self, Now};
-use crate::config::lua::objects::unknown_is_nil;
 use crate::config::spec::CacheKey;
 use crate::counters::Sharded;
 use crate::pipeline::cache::{CacheCounts, Entry, PacketCache};
 use crate::pipeline::query::Protocol;
 use data_encoding::BASE64;
-use mlua::{FromLua, Lua, MetaMethod, Table, UserData, UserDataFields, UserDataMethods, Value};
+use mlua::{FromLua, Lua, MetaMethod, Table, UserData, UserDataMethods, Value};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -63,10 +62,6 @@ impl CacheObject {
 }
 
 impl UserData for CacheObject {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("expunge", |lua, cache, left: usize| {
             Ok(cache.live(lua)?.map_or(0, |cache| cache.expunge(left)))

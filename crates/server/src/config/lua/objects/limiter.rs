@@ -2,9 +2,8 @@
 
 use super::super::define;
 use crate::clock::Now;
-use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::rules::limiter::{Bucket, Rate};
-use mlua::{Lua, UserData, UserDataFields, UserDataMethods};
+use mlua::{Lua, UserData, UserDataMethods};
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(
@@ -26,10 +25,6 @@ struct QpsLimiter {
 }
 
 impl UserData for QpsLimiter {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("check", |_, limiter, ()| {
             Ok(limiter.bucket.take(limiter.rate, Now::read()))

@@ -56,7 +56,7 @@ impl FromLua for Place {
 }
 
 /// A name that the class `T` does not have is nil, as in dnsdist, where files ask so for what there is; who calls it is told its name
-/// (`place::readable`). To be said for each class: without it such a name is an error, or not, by what else the class has.
+/// (`place::readable`). To be said of classes that have attributes, or nothing at all; of those with methods alone it is so anyway.
 pub(super) fn unknown_is_nil<T, F: UserDataFields<T>>(fields: &mut F) {
     fields.add_meta_field_with(MetaMethod::Index, Lua::create_table);
 }

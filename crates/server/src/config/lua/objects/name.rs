@@ -2,8 +2,7 @@
 
 use super::super::{define, wrong};
 use super::object;
-use crate::config::lua::objects::unknown_is_nil;
-use mlua::{FromLua, Lua, LuaString, MetaMethod, UserData, UserDataFields, UserDataMethods, Value};
+use mlua::{FromLua, Lua, LuaString, MetaMethod, UserData, UserDataMethods, Value};
 use wire::name::{Name, NameBuf};
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -43,10 +42,6 @@ impl FromLua for AnyName {
 }
 
 impl UserData for DnsName {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         // Whether there was a label to take off. The manual names both.
         for chop in ["chop", "chopOff"] {

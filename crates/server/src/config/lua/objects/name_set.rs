@@ -3,9 +3,8 @@
 use super::super::define;
 use super::name::{AnyName, without_dot};
 use super::suffixes::names;
-use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::rules::names::NameSet;
-use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataFields, UserDataMethods, Value};
+use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataMethods, Value};
 use std::sync::Arc;
 use wire::name::NameBuf;
 
@@ -44,10 +43,6 @@ impl DnsNameSet {
 }
 
 impl UserData for DnsNameSet {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method_mut("add", |_, set, name: AnyName| {
             Ok(Arc::make_mut(&mut set.0).insert(&name.0.as_name()))

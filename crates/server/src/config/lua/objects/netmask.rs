@@ -2,10 +2,9 @@
 
 use super::super::{define, wrong};
 use super::address::{AnyAddress, ComboAddress};
-use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::acl::{Netmask, NetmaskError};
 use ipnet::IpNet;
-use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataFields, UserDataMethods, Value};
+use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataMethods, Value};
 use std::net::SocketAddr;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -69,10 +68,6 @@ impl FromLua for AnyNetmask {
 }
 
 impl UserData for NetmaskObject {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("empty", |_, _, ()| Ok(false));
         methods.add_method("getBits", |_, mask, ()| Ok(mask.0.prefix_len()));

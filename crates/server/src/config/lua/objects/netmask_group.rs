@@ -4,9 +4,8 @@ use super::super::{define, wrong};
 use super::address::AnyAddress;
 use super::list_of;
 use super::netmask::AnyNetmask;
-use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::acl::{Netmask, Netmasks};
-use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataFields, UserDataMethods, Value};
+use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataMethods, Value};
 use std::sync::Arc;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -68,10 +67,6 @@ impl NetmaskGroup {
 }
 
 impl UserData for NetmaskGroup {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method_mut("addMask", |_, group, mask: AnyNetmask| {
             Arc::make_mut(&mut group.0).insert(mask.0);

@@ -5,9 +5,8 @@ use super::super::{define, spec, wrong};
 use super::cache::CacheObject;
 use super::server::ServerObject;
 use crate::backend::pool::Subnets;
-use crate::config::lua::objects::unknown_is_nil;
 use crate::config::pools::PoolId;
-use mlua::{Lua, UserData, UserDataFields, UserDataMethods};
+use mlua::{Lua, UserData, UserDataMethods};
 
 /// The functions on pools.
 pub(in super::super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -56,10 +55,6 @@ pub(in super::super) fn number(lua: &Lua, name: &str) -> mlua::Result<PoolId> {
 struct PoolObject(String);
 
 impl UserData for PoolObject {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("setCache", |lua, pool, cache: CacheObject| {
             spec(lua)?.pool(&pool.0).cache = Some(cache.0);

@@ -3,9 +3,8 @@
 use super::super::define;
 use super::list_of;
 use super::name::{AnyName, DnsName};
-use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::rules::names::SuffixSet;
-use mlua::{FromLua, Lua, UserData, UserDataFields, UserDataMethods, Value};
+use mlua::{FromLua, Lua, UserData, UserDataMethods, Value};
 use std::sync::Arc;
 use wire::name::{Name, NameBuf};
 
@@ -55,10 +54,6 @@ impl SuffixMatchNode {
 }
 
 impl UserData for SuffixMatchNode {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method_mut("add", |lua, node, added: Value| {
             for name in names(added, lua)? {

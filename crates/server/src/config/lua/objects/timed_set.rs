@@ -4,9 +4,8 @@ use super::super::define;
 use super::super::selectors::{SelectorObject, made};
 use super::address::AnyAddress;
 use crate::clock::Now;
-use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::rules::selectors::client::TimedIPSetRule;
-use mlua::{Lua, UserData, UserDataFields, UserDataMethods};
+use mlua::{Lua, UserData, UserDataMethods};
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(lua, "TimedIPSetRule", |_, ()| {
@@ -18,10 +17,6 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
 struct TimedSet(TimedIPSetRule);
 
 impl UserData for TimedSet {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("add", |_, set, (address, seconds): (AnyAddress, u64)| {
             let until = Now::read()

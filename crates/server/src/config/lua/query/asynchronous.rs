@@ -4,13 +4,12 @@ use super::super::{define, wrong};
 use super::question::Question;
 use super::response::DnsResponse;
 use super::subject::{Origin, Shared, Subject};
-use crate::config::lua::objects::unknown_is_nil;
 use crate::heap;
 use crate::holder::{Holder, Reservation, Slot};
 use crate::pipeline::Env;
 use crate::pipeline::query::Query;
 use crate::pipeline::suspended::{Rest, Suspended};
-use mlua::{Lua, UserData, UserDataFields, UserDataMethods};
+use mlua::{Lua, UserData, UserDataMethods};
 use std::sync::Arc;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -98,10 +97,6 @@ impl AsynchronousObject {
 }
 
 impl UserData for AsynchronousObject {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("getDQ", |_, object, ()| Ok(Question(object.subject()?)));
         methods.add_method("getDR", |_, object, ()| match object.is_response {

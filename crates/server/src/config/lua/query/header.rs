@@ -3,8 +3,7 @@
 use super::super::objects::object;
 use super::super::options::Flag;
 use super::subject::{Live, Shared, with};
-use crate::config::lua::objects::unknown_is_nil;
-use mlua::{FromLua, Lua, UserData, UserDataFields, UserDataMethods, Value};
+use mlua::{FromLua, Lua, UserData, UserDataMethods, Value};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::message::Header;
 
@@ -49,10 +48,6 @@ fn set_tc(header: &mut Header, on: bool) {
 }
 
 impl UserData for DnsHeader {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         for (name, get) in GETTERS {
             methods.add_method(name, move |lua, header, ()| {
@@ -98,10 +93,6 @@ impl FromLua for OwnHeader {
 }
 
 impl UserData for OwnHeader {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         for (name, get) in GETTERS {
             methods.add_method(name, move |_, header, ()| Ok(get(&header.get())));

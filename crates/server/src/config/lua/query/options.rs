@@ -2,9 +2,8 @@
 
 use super::super::wrong;
 use super::subject::Subject;
-use crate::config::lua::objects::unknown_is_nil;
 use crate::pipeline::query::MESSAGE_MAX;
-use mlua::{UserData, UserDataFields, UserDataMethods};
+use mlua::{UserData, UserDataMethods};
 use std::collections::BTreeMap;
 use wire::edit;
 use wire::message::EdnsOption;
@@ -27,10 +26,6 @@ impl EdnsOptionView {
 }
 
 impl UserData for EdnsOptionView {
-    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        unknown_is_nil(fields);
-    }
-
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("count", |_, view, ()| Ok(view.0.len()));
         methods.add_method("getValues", |lua, view, ()| {
