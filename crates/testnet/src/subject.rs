@@ -241,6 +241,20 @@ impl Server {
         )
     }
 
+    /// Checks that so many lines of what it has written until now have this text.
+    pub fn check_logged(&self, text: &str, lines: usize) -> Outcome<()> {
+        let written = fs::read_to_string(&self.log).during("reading the log")?;
+        let found: Vec<&str> = written.lines().filter(|line| line.contains(text)).collect();
+        if found.len() == lines {
+            return Ok(());
+        }
+        Err(Failure::new(format!(
+            "{} lines of the log say `{text}`, {lines} expected:\n{}",
+            found.len(),
+            found.join("\n")
+        )))
+    }
+
     /// Awaits that it is so, as `Process::until` does.
     pub fn until(
         &mut self,

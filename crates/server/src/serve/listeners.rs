@@ -2,7 +2,6 @@
 
 use super::failure::StartError;
 use super::occupied;
-use super::programs::wants_xdp;
 use super::succession::Legacy;
 use crate::config::{Config, Listener, UdpBuffers, Xdp};
 use crate::frontend::inherited::Inherited;
@@ -91,12 +90,12 @@ pub(super) fn size_buffers(listeners: &Listeners, wanted: UdpBuffers) {
     }
 }
 
-/// Needed where AF_XDP is, now or after a reload.
-pub(super) fn pulses(config: &Config) -> Option<Pulses> {
+/// Needed where AF_XDP is, now or after a reload; `is_wanted`: now.
+pub(super) fn pulses(is_wanted: bool) -> Option<Pulses> {
     match Pulses::new() {
         Ok(pulses) => Some(pulses),
         Err(error) => {
-            if wants_xdp(config) {
+            if is_wanted {
                 log::warn!("a stalled worker's kernel sockets are not passed by: {error}");
             }
             None

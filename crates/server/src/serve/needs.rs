@@ -2,9 +2,10 @@
 
 use super::memory::TooLittle;
 use crate::frontend::devices::{Opened, QueueRows};
+use crate::network::interfaces::QueueWish;
 use crate::network::keeping::Need;
-use crate::network::{Change, Changes, Plan};
-use std::collections::HashMap;
+use crate::network::{Change, Changes, Plan, PlannedDevice};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,12 +32,58 @@ pub(super) struct Needs {
 }
 
 impl Needs {
+    /// What was refused until now, a line for each reason.
+    pub(super) fn lines(&self, plan: &Plan) -> Vec<String> {
+        let mut places: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for planned in &plan.devices {
+            let name = &planned.device.name;
+            if let Some(reason) = self.reason(Need::Program(planned.device.number)) {
+                places.entry(reason).or_default().push(name.clone());
+            }
+            for (reason, queues) in self.refused_queues(planned) {
+                let plural = if queues.len() > 1 { "s" } else { "" };
+                let queues = format!("queue{plural} {} of {name}", queues.join(", "));
+                places.entry(reason).or_default().push(queues);
+            }
+        }
+        let line = |(reason, places): (&str, Vec<String>)| {
+            let places = places.join(", ");
+            format!("no AF_XDP on {places}, kernel sockets serve: {reason}")
+        };
+        places.into_iter().map(line).collect()
+    }
+
+    /// Which queues of a device were refused, by the reason.
+    fn refused_queues(&self, planned: &PlannedDevice) -> BTreeMap<&str, Vec<String>> {
+        let mut queues: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for QueueWish { number, .. } in &planned.queues {
+            let need = Need::Queue(planned.device.number, *number);
+            if let Some(reason) = self.reason(need) {
+                queues.entry(reason).or_default().push(number.to_string());
+            }
+        }
+        queues
+    }
+
+    fn reason(&self, need: Need) -> Option<&str> {
+        self.refused.get(&need).map(|(_, reason)| reason.as_str())
+    }
+
     /// At the start there was no memory for the frames of these queues, which has been said.
     pub(super) fn lack_memory(&mut self, plan: &Plan, too_little: &TooLittle) {
+        self.refuse_workers(0, plan, &too_little.reason());
+    }
+
+    /// At the start neither this worker nor those after it get the queues of their numbers.
+    pub(super) fn refuse_workers(&mut self, first: usize, plan: &Plan, reason: &str) {
         for planned in &plan.devices {
-            for wish in &planned.queues {
+            for wish in planned
+                .queues
+                .iter()
+                .filter(|wish| wish.number as usize >= first)
+            {
                 let need = Need::Queue(planned.device.number, wish.number);
-                self.refuse(need, AGAIN, &too_little.reason());
+                self.refuse(need, AGAIN, reason);
             }
         }
     }
@@ -122,6 +169,7 @@ impl Needs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::Device;
 
     #[test]
     fn a_refusal_is_news_once_and_waits() {
@@ -135,6 +183,53 @@ mod tests {
         assert!(needs.is_due(need));
         needs.keep_those_of(&Plan::default());
         assert!(needs.refused.is_empty());
+    }
+
+    #[test]
+    fn what_was_refused_is_a_line_for_each_reason() {
+        let devices = [(0, "enp1s0"), (1, "enp2s0"), (2, "enp3s0")];
+        let devices = devices.map(|(number, name)| planned(number, name, &[0, 1]));
+        let plan = Plan {
+            devices: devices.into(),
+            ..Plan::default()
+        };
+        let mut needs = Needs::default();
+        assert!(needs.lines(&plan).is_empty());
+        for (need, reason) in [
+            (Need::Program(0), "no"),
+            (Need::Program(1), "no"),
+            (Need::Queue(2, 0), "busy"),
+        ] {
+            needs.refuse(need, AGAIN, reason);
+        }
+        let busy = "no AF_XDP on queue 0 of enp3s0, kernel sockets serve: busy";
+        let no = "no AF_XDP on enp1s0, enp2s0, kernel sockets serve: no";
+        assert_eq!(needs.lines(&plan), [busy, no]);
+        needs.refuse_workers(0, &plan, "no memory");
+        let none = "no AF_XDP on queues 0, 1 of enp1s0, queues 0, 1 of enp2s0, queues 0, 1 of enp3s0, \
+            kernel sockets serve: no memory";
+        assert_eq!(needs.lines(&plan), [no, none]);
+    }
+
+    fn planned(number: u8, name: &str, queues: &[u32]) -> PlannedDevice {
+        let wish = |number: &u32| QueueWish {
+            number: *number,
+            map_path: None,
+        };
+        PlannedDevice {
+            device: Device {
+                number,
+                interface: u32::from(number) + 2,
+                name: name.to_owned(),
+                mac: [2, 0, 0, 0, 0, 1],
+                mtu: 1_500,
+                queues: 2,
+                partial_checksums: true,
+            },
+            queues: queues.iter().map(wish).collect(),
+            destinations: Vec::new(),
+            backends: Vec::new(),
+        }
     }
 
     #[test]

@@ -67,8 +67,7 @@ pub(super) fn planned(config: &Config, devices: &mut network::Devices) -> io::Re
     ))
 }
 
-/// The programs of all planned devices that can have one; which cannot is said, and noted. There are privileges still: no helper
-/// is needed.
+/// The programs of all planned devices that can have one; which cannot is noted. There are privileges still: no helper is needed.
 pub(super) fn attached(plan: &Plan, tuning: &Tuning, needs: &mut Needs) -> Steering {
     let mut steering = Steering::default();
     for planned in &plan.devices {
@@ -87,7 +86,6 @@ pub(super) fn attached(plan: &Plan, tuning: &Tuning, needs: &mut Needs) -> Steer
             Err(error) => {
                 let need = Need::Program(planned.device.number);
                 needs.refuse(need, AGAIN, &error.to_string());
-                log::warn!("no AF_XDP on {name}, kernel sockets serve: {error}");
             }
         }
     }
@@ -111,23 +109,19 @@ pub(super) fn open_devices(steering: &Steering) -> Vec<Device> {
     devices.cloned().collect()
 }
 
-/// One line for each thing that AF_XDP misses on this machine, when some of it could not be had.
-pub(super) fn say_what_is_missing(plan: &Plan, queues: &[BoundQueue]) {
-    let wanted: usize = plan
-        .devices
-        .iter()
-        .map(|planned| planned.queues.len())
-        .sum();
-    if queues.len() == wanted {
-        return;
+/// One line for each reason for which AF_XDP could not be had; the first one tells what AF_XDP misses on this machine, too.
+pub(super) fn say_what_was_refused(plan: &Plan, needs: &Needs) {
+    let mut lines = needs.lines(plan);
+    if let Some(line) = lines.first_mut() {
+        for shortage in privileges::check(workers::memory(plan)) {
+            *line += &format!("; {}", shortage.line);
+        }
     }
-    for shortage in privileges::check(workers::memory(plan)) {
-        log::warn!("{}", shortage.line);
-    }
+    lines.iter().for_each(|line| log::warn!("{line}"));
 }
 
 /// The frames and bound queues of each worker, with so many frames for each queue. When there is no memory for a worker's, it and
-/// those after it have kernel sockets. Which queues cannot be had is said, and noted.
+/// those after it have kernel sockets. Which queues cannot be had is noted.
 pub(super) fn rings(
     workers: usize,
     plan: &Plan,
@@ -144,10 +138,7 @@ pub(super) fn rings(
         match workers::devices(rings.len(), plan, &steering, wish, outcome) {
             Ok(devices) => rings.push(devices),
             Err(error) if frames > 0 => {
-                log::warn!(
-                    "no AF_XDP for worker {} and those after it, kernel sockets serve: {error}",
-                    rings.len()
-                );
+                needs.refuse_workers(rings.len(), plan, &error.to_string());
                 frames = 0;
             }
             Err(error) => return Err(StartError::System(format!("frames for AF_XDP: {error}"))),

@@ -9,7 +9,7 @@ use super::overview::Overview;
 use super::paths;
 use super::polling::{self, Polling};
 use super::programs::{
-    Bitmaps, attached, enter, open_devices, open_part, planned, rings, say_what_is_missing,
+    Bitmaps, attached, enter, open_devices, open_part, planned, rings, say_what_was_refused,
     take_traffic, uses_others_maps, wants_xdp,
 };
 use super::services::{Doors, Services, Signals};
@@ -254,10 +254,9 @@ fn ground(
         let wish = (*frames.as_ref().unwrap_or(&0), tuning);
         rings(workers, wanted, &steering, wish, &mut needs)?
     };
-    match &frames {
-        Err(too_little) => needs.lack_memory(&plan, too_little),
-        Ok(_) if legacy.predecessor.is_none() => say_what_is_missing(&plan, &queues),
-        Ok(_) => {}
+    say_what_was_refused(&plan, &needs);
+    if let Err(too_little) = &frames {
+        needs.lack_memory(&plan, too_little);
     }
     take_traffic(&open, &steering);
     instance
@@ -474,7 +473,10 @@ fn instance(
     let mut random =
         Random::from_kernel().map_err(system("asking the kernel for random numbers"))?;
     let outstanding = config.tuning.maximum_udp_outstanding;
-    let pulses = pulses(&config);
+    // Where no program could be had, the same is in the way of these.
+    let is_first = legacy.predecessor.is_none();
+    let is_hopeless = is_first && lock(steering).devices().next().is_none();
+    let pulses = pulses(wants_xdp(&config) && !is_hopeless);
     Ok(Instance {
         listeners: listeners(&config, workers, pulses.as_ref(), legacy)?,
         named: NamedSockets::default(),

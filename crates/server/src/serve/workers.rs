@@ -99,7 +99,7 @@ pub(super) fn memory(plan: &Plan) -> u64 {
 }
 
 /// The rings of worker `number`, with so many frames for each queue; with none it has no ring. A queue that cannot be bound is
-/// one warning: kernel sockets serve it.
+/// noted: kernel sockets serve it.
 pub(super) fn devices(
     number: usize,
     plan: &Plan,
@@ -131,10 +131,6 @@ pub(super) fn devices(
             Err(error) => {
                 let need = Need::Queue(planned.device.number, place.0);
                 needs.refuse(need, AGAIN, &error.to_string());
-                log::warn!(
-                    "queue {number} of {} is not served over AF_XDP, kernel sockets serve it: {error}",
-                    planned.device.name
-                );
             }
         }
     }

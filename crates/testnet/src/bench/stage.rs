@@ -515,7 +515,7 @@ mod tests {
         assert_eq!(mode_in(log), "copy mode");
         let polled = "queue 0 of a is served over AF_XDP, zero-copy mode, busy polling; its";
         assert_eq!(mode_in(polled), "zero-copy mode, busy polling");
-        let not = "queue 0 of a is not served over AF_XDP, kernel sockets serve it: no";
+        let not = "no AF_XDP on queue 0 of a, kernel sockets serve: no";
         assert_eq!(mode_in(not), "");
     }
 }

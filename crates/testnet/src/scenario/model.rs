@@ -225,6 +225,8 @@ pub enum Action {
     Release(String),
     /// The server writes a line with this text.
     Log(String),
+    /// So many lines that the server has written until now have this text.
+    Logged { text: String, lines: usize },
     /// Time passes, because time is what the scenario is about.
     Pass(Duration),
     /// An end of a veth pair goes down, or up.

@@ -63,6 +63,7 @@ fn step(line: usize, text: &str) -> Outcome<Step> {
         "backend" => turn(&mut words)?,
         "release" => Action::Release(words.next("what is held")?.to_owned()),
         "log" => return Ok(plain(line, Action::Log(quoted(rest)?))),
+        "logged" => return Ok(plain(line, logged(rest)?)),
         "pass" => Action::Pass(milliseconds(words.next("a time")?)?),
         "close" => Action::Close(words.next("a connection")?.to_owned()),
         "half-close" => Action::HalfClose(words.next("a connection")?.to_owned()),
@@ -315,6 +316,14 @@ fn end(words: &mut Words<'_>) -> Outcome<End> {
         ))
     };
     End::of_word(word).ok_or_else(text)
+}
+
+fn logged(rest: &str) -> Outcome<Action> {
+    let (lines, text) = rest.split_once(' ').unwrap_or((rest, ""));
+    Ok(Action::Logged {
+        text: quoted(text)?,
+        lines: parse("logged", lines)?,
+    })
 }
 
 fn quoted(text: &str) -> Outcome<String> {

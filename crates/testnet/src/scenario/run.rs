@@ -218,6 +218,7 @@ impl<'a> Run<'a> {
                 Ok(())
             }
             Action::Log(text) => self.server.await_log(text, PATIENCE),
+            Action::Logged { text, lines } => self.server.check_logged(text, *lines),
             Action::Pass(time) => {
                 let _ = self.server.until(*time, "time to pass", || Ok(false));
                 Ok(())
