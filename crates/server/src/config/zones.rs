@@ -69,7 +69,8 @@ impl ZoneSpecs {
         ZoneSpecs::with(apexes.iter().map(|apex| (apex.clone(), nowhere)))
     }
 
-    fn with<'p>(zones: impl IntoIterator<Item = (NameBuf, &'p Path)>) -> ZoneSpecs {
+    /// Zones served from their files.
+    pub(crate) fn with<'p>(zones: impl IntoIterator<Item = (NameBuf, &'p Path)>) -> ZoneSpecs {
         let zone = |(apex, file): (NameBuf, &Path)| ZoneSpec {
             place: Place::command_line(),
             settings: Arc::new(ZoneSettings {

@@ -413,11 +413,11 @@ impl Follower {
         // Whoever gives this order has waited already.
         self.tell_within(Duration::ZERO);
         let (failed, said) = match (self.live.served(), self.settings.notify.len()) {
+            (_, 0) => (true, "notify: nobody is to be told".to_owned()),
             (None, _) => (
                 true,
                 "it is not loaded: there is nothing to tell".to_owned(),
             ),
-            (Some(_), 0) => (true, "notify: nobody is to be told".to_owned()),
             (Some(zone), count) => {
                 let serial = zone.soa().serial;
                 let whom = match count {

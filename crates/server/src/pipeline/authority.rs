@@ -112,7 +112,8 @@ pub fn foresee(query: &Query<'_>, config: &Config, foreseen: &mut Option<Foresee
 
 #[inline(never)]
 fn foresee_served(query: &Query<'_>, config: &Config) -> Option<Foreseen> {
-    ahead::foresee(config.local.zones(), query.message, &query.parts)
+    let serves = |zone| config.authority.pools.serves(zone, query.pool);
+    ahead::foresee((config.local.zones(), &serves), query.message, &query.parts)
 }
 
 /// Asks memory for what comes next for this query's name; whether there will be more to ask for.
@@ -144,13 +145,10 @@ fn answer_served<'c>(
     foreseen: Option<&Foreseen>,
     env: &mut Env<'c>,
 ) -> Option<Verdict<'c>> {
-    let is_served = |query: &Query<'_>, config: &Config| {
-        let zones = config.local.zones();
-        let is_ours = zones.encloses(query.name(), query.parts.labels)
-            || chaos::is_asked(query) && query.parts.is_signed;
-        is_ours && config.authority.pools.serve(query, zones)
+    let is_ours = |query: &Query<'_>, config: &Config| {
+        home(query, config).is_some() || chaos::is_asked(query) && query.parts.is_signed
     };
-    if zone_traffic::concerns(query) && is_served(query, env.config) {
+    if zone_traffic::concerns(query) && is_ours(query, env.config) {
         let reason = HandOverReason::Zone;
         return Some(HandOver::of(query, reason, None));
     }
@@ -163,6 +161,13 @@ fn answer_served<'c>(
             Some(HandOver::of(query, reason, None))
         }
     }
+}
+
+/// The number of the zone that the query's name is in, of those that serve its pool.
+fn home(query: &Query<'_>, config: &Config) -> Option<usize> {
+    let serves = |zone| config.authority.pools.serves(zone, query.pool);
+    let zones = config.local.zones();
+    zones.enclosing(query.name(), query.parts.labels, &serves)
 }
 
 /// Whether the query is about a zone and not about a name: a transfer, or a NOTIFY.
@@ -198,21 +203,17 @@ fn find(
     config: &Config,
     wishes: &Wishes,
 ) -> Found {
-    let zones = config.local.zones();
-    if !config.authority.pools.serve(query, zones) {
-        return Found::Elsewhere;
-    }
     let is_chaos = chaos::is_asked(query);
     let exceptional = exception(query, wishes)
         .or_else(|| not_implemented(query))
         .or_else(|| never_asked_for(query));
     if let Some((code, error)) = exceptional {
-        let (name, labels) = (query.name(), query.parts.labels);
-        let is_ours = is_chaos || zones.encloses(name, labels);
-        return match is_ours {
-            true => Found::Reply(Reply::without_records(query, code, error)),
-            false => Found::Elsewhere,
-        };
+        let zone = home(query, config);
+        if zone.is_none() && !is_chaos {
+            return Found::Elsewhere;
+        }
+        let reply = Reply::without_records(query, code, error);
+        return Found::Reply(Reply { zone, ..reply });
     }
     if is_chaos {
         return Found::Reply(chaos::answer(query, &config.authority));

@@ -4,8 +4,8 @@
 //! one for what lies behind it; a name that is not there costs waits for what covers it. What is asked for here is only supposed:
 //! [`answer`](super::answer) looks it up by itself, but for a name that was found not to be there.
 
-use super::Zones;
 use super::denial::Absence;
+use super::{Among, Zones};
 use crate::zone::nsec3::Hash;
 use crate::zone::parts::{DNAME, OPTED_OUT};
 use crate::zone::{Denial, Zone};
@@ -46,26 +46,26 @@ enum Next {
 /// What can be asked for of a query's name. `None`: it is in no zone that is loaded, or in one that is so small that nothing need
 /// be asked for.
 #[inline]
-pub fn foresee(zones: &Zones, message: &[u8], parts: &QueryParts) -> Option<Foreseen> {
-    Foreseen::in_zones(zones, message, parts, Zone::is_large)
+pub fn foresee(among: Among<'_>, message: &[u8], parts: &QueryParts) -> Option<Foreseen> {
+    Foreseen::in_zones(among, message, parts, Zone::is_large)
 }
 
 impl Foreseen {
     /// The same, however small the zone is.
     pub fn of(zones: &Zones, message: &[u8], parts: &QueryParts) -> Option<Foreseen> {
-        Foreseen::in_zones(zones, message, parts, |_| true)
+        Foreseen::in_zones((zones, &|_| true), message, parts, |_| true)
     }
 
     #[inline(always)]
     fn in_zones(
-        zones: &Zones,
+        (zones, serves): Among<'_>,
         message: &[u8],
         parts: &QueryParts,
         is_meant: impl FnOnce(&Zone) -> bool,
     ) -> Option<Foreseen> {
         let name = parts.qname(message).as_bytes();
         let labels = usize::from(parts.labels);
-        let home = zones.find(name, labels, parts.qtype == qtype::DS)?;
+        let home = zones.find(name, labels, parts.qtype == qtype::DS, serves)?;
         let zone = home.zone.filter(|zone| is_meant(zone))?;
         Some(Foreseen {
             zone: home.number,
@@ -190,7 +190,7 @@ mod tests {
         let question = (name.as_name(), qtype::A, class::IN);
         let length = write_query(&mut message, 1, question, flags).unwrap();
         let parts = parse_query(&message[..length]).unwrap();
-        let mut foreseen = foresee(zones, &message, &parts)?;
+        let mut foreseen = foresee((zones, &|_| true), &message, &parts)?;
         let mut looks = Vec::new();
         loop {
             let count = Cell::new(0);

@@ -65,8 +65,11 @@ pub struct Answered {
     pub given: u16,
 }
 
-/// Zones, and which of them serve a query, by their numbers.
-pub type Among<'z> = (&'z Zones, &'z dyn Fn(usize) -> bool);
+/// Which zones serve a query, by their numbers: what others have is not for whoever asks, as if they were not there.
+pub type Serves<'z> = &'z dyn Fn(usize) -> bool;
+
+/// Zones, and which of them serve a query.
+pub type Among<'z> = (&'z Zones, Serves<'z>);
 
 /// Turns the query in `message` into its answer from `zones`, of at most `limit` octets and what the buffer holds.
 ///
@@ -79,8 +82,7 @@ pub fn answer(zones: &Zones, message: &mut [u8], parts: &QueryParts, limit: usiz
     answer_among((zones, &|_| true), None, message, parts, limit)
 }
 
-/// The same, where aliases lead only into zones whose number `serves` the query: what others have is not for whoever asks.
-/// `foreseen`: what is known of the name in these zones already.
+/// The same from those of the zones that serve the query. `foreseen`: what is known of the name in these zones already.
 ///
 /// # Panics
 /// Where `message` is shorter than the one that `parts` come from.
@@ -96,7 +98,8 @@ pub fn answer_among(
     }
     let asked = parts.qname(message).as_bytes();
     let labels = usize::from(parts.labels);
-    let Some(home) = zones.find(asked, labels, parts.qtype == qtype::DS) else {
+    let for_parent = parts.qtype == qtype::DS;
+    let Some(home) = zones.find(asked, labels, for_parent, serves) else {
         return Outcome::NotServed;
     };
     let number = home.number as usize;
@@ -196,7 +199,7 @@ fn at_once(writer: &mut Writer<'_>, found: &Found<'_>, kind: u16, signed: bool) 
 struct Response<'z, 'm> {
     zones: &'z Zones,
     /// See [`answer_among`].
-    serves: &'z dyn Fn(usize) -> bool,
+    serves: Serves<'z>,
     writer: Writer<'m>,
     qtype: u16,
     /// Signatures and proofs are wanted.
@@ -319,12 +322,12 @@ impl<'z> Response<'z, '_> {
                 Step::Follow => {}
             }
             let name = &self.name[..self.placed.length];
-            let home = self.zones.find(name, self.labels, self.qtype == qtype::DS);
+            let for_parent = self.qtype == qtype::DS;
             // An alias to what is not served here, or not yet, or not to this client: it goes on from there.
             let Some(Home {
                 number: next,
                 zone: Some(home),
-            }) = home.filter(|home| (self.serves)(home.number as usize))
+            }) = self.zones.find(name, self.labels, for_parent, self.serves)
             else {
                 break;
             };

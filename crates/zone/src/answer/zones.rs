@@ -1,5 +1,6 @@
 //! The zones of a server, found by the names in them.
 
+use super::Serves;
 use crate::zone::Zone;
 use crate::zone::names::{labels, same};
 use crate::zone::parts::DELEGATION;
@@ -112,34 +113,39 @@ impl Zones {
         self.table.find(self.hash(apex), same).copied()
     }
 
-    /// Whether a zone has its apex at `name`, of so many labels, or above.
+    /// The number of the zone with the longest apex at or above `name`, of so many labels, of those that serve.
     #[must_use]
-    pub fn encloses(&self, name: Name<'_>, labels: u8) -> bool {
-        self.enclosing(name, labels, false).is_some()
-    }
-
-    /// The number of the zone that answers for `name`, of so many labels. `for_parent`: as a query for DS has it, see
-    /// RFC 4035 §3.1.4.1.
-    #[must_use]
-    pub fn enclosing(&self, name: Name<'_>, labels: u8, for_parent: bool) -> Option<usize> {
-        let home = self.find(name.as_bytes(), labels.into(), for_parent)?;
+    pub fn enclosing(&self, name: Name<'_>, labels: u8, serves: Serves<'_>) -> Option<usize> {
+        let home = self.find(name.as_bytes(), labels.into(), false, serves)?;
         Some(home.number as usize)
     }
 
-    /// The zone with the longest apex at or above `name`, in whatever case, of so many labels. `for_parent`: where `name` is
-    /// an apex, the zone above it goes first, if there is one.
+    /// Of the zones that serve the one with the longest apex at or above `name`, in whatever case, of so many labels.
+    /// `for_parent`: where `name` is an apex, the zone above it goes first, if there is one.
     ///
     /// RFC 4035 §3.1.4.1: DS records "appear only at the parental side of zone cuts", and whoever serves both sides answers
     /// from there.
     #[inline(always)]
-    pub(super) fn find(&self, name: &[u8], labels: usize, for_parent: bool) -> Option<Home<'_>> {
+    pub(super) fn find(
+        &self,
+        name: &[u8],
+        labels: usize,
+        for_parent: bool,
+        serves: Serves<'_>,
+    ) -> Option<Home<'_>> {
         match self.only {
-            Some(depth) => self.find_only(name, labels, depth.into()),
-            None => self.find_among(name, labels, for_parent),
+            Some(depth) => self.find_only(name, labels, depth.into(), serves),
+            None => self.find_among(name, labels, for_parent, serves),
         }
     }
 
-    fn find_among(&self, name: &[u8], labels: usize, for_parent: bool) -> Option<Home<'_>> {
+    fn find_among(
+        &self,
+        name: &[u8],
+        labels: usize,
+        for_parent: bool,
+        serves: Serves<'_>,
+    ) -> Option<Home<'_>> {
         let mut lowered = [0; NAME_LENGTH_MAX];
         let name = Name::measured(name).to_lowercase(&mut lowered).as_bytes();
         let mut own = None;
@@ -147,6 +153,7 @@ impl Zones {
         loop {
             if self.depths >> depth & 1 == 1
                 && let Some(number) = self.number(suffix)
+                && serves(number as usize)
             {
                 let zone = self.entries[number as usize].zone.as_deref();
                 let home = Home { number, zone };
@@ -173,7 +180,13 @@ impl Zones {
 impl Zones {
     /// The same where there is one zone, whose apex has so many labels.
     #[inline]
-    fn find_only(&self, name: &[u8], labels: usize, depth: usize) -> Option<Home<'_>> {
+    fn find_only(
+        &self,
+        name: &[u8],
+        labels: usize,
+        depth: usize,
+        serves: Serves<'_>,
+    ) -> Option<Home<'_>> {
         let entry = self.entries.first()?;
         let start = name.len().checked_sub(entry.apex.len())?;
         // The same octets may begin within a label.
@@ -182,7 +195,7 @@ impl Zones {
             at += 1 + usize::from(name[at]);
         }
         let is_below = at == start && same(&entry.apex, &name[start..]);
-        is_below.then_some(Home {
+        (is_below && serves(0)).then_some(Home {
             number: 0,
             zone: entry.zone.as_deref(),
         })
@@ -250,6 +263,48 @@ mod tests {
         assert_eq!(counted(&|zone| zone == 0), 1, "the CNAME record alone");
     }
 
+    /// RFC 1034 §4.3.2: of the zones that are served the parent refers to the child, behind an alias too.
+    #[test]
+    fn a_zone_that_does_not_serve_the_query_does_not_hide_the_one_above_it() {
+        let zones = Zones::new([
+            zone(
+                "example.",
+                "alias 60 CNAME www.c\nc 60 NS ns.c\nns.c 60 A 192.0.2.2\n",
+            ),
+            zone("c.example.", "www 60 A 192.0.2.7\n"),
+        ]);
+        let counted = |name: &str, kind, serves: Serves<'_>| {
+            let name: NameBuf = name.parse().unwrap();
+            let mut message = [0; 512];
+            let question = (name.as_name(), kind, class::IN);
+            let length = write_query(&mut message, 1, question, QueryFlags::default()).unwrap();
+            let parts = parse_query(&message[..length]).unwrap();
+            match answer_among((&zones, serves), None, &mut message, &parts, 512) {
+                Outcome::Answered(answered) => {
+                    let header = Header::read(&message).unwrap();
+                    let counts = [
+                        header.answer_count(),
+                        header.authority_count(),
+                        header.additional_count(),
+                    ];
+                    Some((answered.zone, counts))
+                }
+                Outcome::NotServed => None,
+                Outcome::NotLoaded { .. } => panic!("both are loaded"),
+            }
+        };
+        let (parent, child): (Serves<'_>, Serves<'_>) = (&|zone| zone == 0, &|zone| zone == 1);
+        let www = "www.c.example.";
+        assert_eq!(counted(www, qtype::A, &|_| true), Some((1, [1, 0, 0])));
+        assert_eq!(counted(www, qtype::A, parent), Some((0, [0, 1, 1])));
+        let alias = counted("alias.example.", qtype::A, parent);
+        assert_eq!(alias, Some((0, [1, 1, 1])));
+        assert_eq!(counted("example.", qtype::SOA, child), None);
+        // RFC 4035 §3.1.4.1: "no data" of the child, where the parent is not served.
+        let signer = counted("c.example.", qtype::DS, child);
+        assert_eq!(signer, Some((1, [0, 1, 0])));
+    }
+
     /// RFC 4035 §3.1.4.1: whoever serves the child, and above it not the parent but an ancestor of that, answers for the
     /// child.
     #[test]
@@ -269,8 +324,8 @@ mod tests {
             ("example.", 1, 0),
         ] {
             let name: NameBuf = name.parse().unwrap();
-            let found = zones.enclosing(name.as_name(), labels, true);
-            assert_eq!(found, Some(number), "{name}");
+            let found = zones.find(name.as_name().as_bytes(), labels, true, &|_| true);
+            assert_eq!(found.unwrap().number, number, "{name}");
         }
     }
 }

@@ -180,7 +180,7 @@ fn param(word: &Word<'_>) -> Result<(u16, Vec<u8>), Wrong> {
     let key = named(name).or(number).ok_or_else(|| {
         word.wrong_part(
             name,
-            "unknown service parameter: a name such as alpn, or key and its number, belongs here",
+            "unknown service parameter: a name such as alpn, or key and its number (0 to 65534), belongs here",
         )
     })?;
     // RFC 9460 §2.1: of a key written as its number "the decoded value SHALL be used as its wire-format encoding".

@@ -47,6 +47,7 @@ fn set_state_directory(lua: &Lua, path: String) -> mlua::Result<()> {
 fn add_zone(lua: &Lua, table: Table) -> mlua::Result<()> {
     let table = with_template(lua, table)?;
     let mut options = Options::new(lua, "millrace.addZone", Some(table));
+    options.skip("template");
     let name: Option<String> = options.get("name")?;
     let name =
         name.ok_or_else(|| wrong("name: the zone's name is missing, as in name=\"example.com.\""))?;
@@ -87,9 +88,8 @@ fn serving(lua: &Lua, options: &mut Options<'_>) -> mlua::Result<(Vec<String>, b
     Ok((pools.unwrap_or_default(), statistics))
 }
 
-/// All of a zone's options but its name, its template, and what [`serving`] reads.
+/// All of a zone's options but its name, and what [`serving`] reads.
 fn settings(lua: &Lua, apex: NameBuf, options: &mut Options<'_>) -> mlua::Result<ZoneSettings> {
-    options.skip("template");
     let mut settings = ZoneSettings::new(apex);
     let file: Option<String> = options.get("file")?;
     settings.file = file.map(|file| {

@@ -230,11 +230,14 @@ pub(super) fn append(
     let has_opt = tuning.edns_in_self_generated && query.knows_edns();
     let Some(edns) = query.parts.edns.filter(|_| has_opt) else {
         if reply.rcode > 15 {
-            // Its lower bits alone would mean something else.
-            reply.rcode = rcode::SERVFAIL;
-            respond::edit_header(query.message, |header| {
-                header.set_rcode(rcode::SERVFAIL as u8)
-            });
+            // Its lower bits alone would mean something else. RFC 6891 §7: who chooses "not to implement the protocol
+            // extensions" answers with FORMERR, and is asked again without them.
+            reply.rcode = match reply.rcode {
+                rcode::BADVERS => rcode::FORMERR,
+                _ => rcode::SERVFAIL,
+            };
+            let code = reply.rcode as u8;
+            respond::edit_header(query.message, |header| header.set_rcode(code));
         }
         return reply.length;
     };
@@ -257,7 +260,12 @@ fn append_with_options(
     wishes: &Wishes,
     (config, shard, fields): (&Config, &Shard, OptFields),
 ) -> usize {
-    let of_zone = reply.zone.map(|zone| {
+    // Of a query that nothing was looked up for there is nothing to say.
+    let is_from_zone = matches!(
+        reply.rcode,
+        rcode::NOERROR | rcode::NXDOMAIN | rcode::YXDOMAIN
+    );
+    let of_zone = reply.zone.filter(|_| is_from_zone).map(|zone| {
         let version = wishes.version(config.local.zones(), zone);
         (wishes.expire(&config.local, zone), version)
     });

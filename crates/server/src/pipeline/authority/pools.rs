@@ -1,8 +1,6 @@
 //! Which pools a zone serves: that of its `pool`, as a server's, or the default one.
 
 use crate::config::pools::PoolId;
-use crate::pipeline::query::Query;
-use wire::codes::qtype;
 use wire::name::Name;
 use zone::answer::Zones;
 
@@ -46,17 +44,6 @@ impl ZonePools {
     /// Whether any zone names the pools that it serves.
     pub fn are_named(&self) -> bool {
         !self.of_zone.is_empty()
-    }
-
-    /// Whether the zone that encloses the query's name, if there is one, serves the query's pool.
-    #[inline]
-    pub(super) fn serve(&self, query: &Query<'_>, zones: &Zones) -> bool {
-        if self.of_zone.is_empty() {
-            return true;
-        }
-        let for_parent = query.parts.qtype == qtype::DS;
-        let zone = zones.enclosing(query.name(), query.parts.labels, for_parent);
-        zone.is_none_or(|zone| self.serves(zone, query.pool))
     }
 
     /// Whether the zone with this number serves this pool.

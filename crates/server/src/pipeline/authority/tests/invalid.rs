@@ -4,10 +4,39 @@ use super::*;
 use statistics::GROUPS;
 
 fn counted(scene: &Scene, name: &str) -> u64 {
+    scene.config.authority.statistics.total(cell(name))
+}
+
+fn cell(name: &str) -> usize {
     let (group, cell) = name.trim_end_matches(']').split_once('[').unwrap();
     let group = GROUPS.iter().find(|known| known.name == group).unwrap();
     let (cell, _) = group.cells().find(|(_, known)| known == cell).unwrap();
-    scene.config.authority.statistics.total(cell)
+    cell
+}
+
+/// An UPDATE names its zone, as a query does, and so does what nobody knows.
+#[test]
+fn what_is_no_query_and_has_a_name_is_counted_in_its_zone() {
+    let mut scene = scene(ZONE);
+    scene.change(|config| {
+        let own = ["example.com.".parse().unwrap()];
+        let zones = config.local.zones();
+        config.authority.statistics = Statistics::new(&own, zones, 1, None);
+    });
+    for code in [opcode::UPDATE, opcode::STATUS] {
+        let mut message = query("example.com.", qtype::SOA);
+        message[2] |= code << 3;
+        let answer = answered(&mut scene, &message);
+        assert_eq!(shape(&answer).0 & 15, rcode::NOTIMP);
+    }
+    let own = &scene.config.authority.statistics.blocks()[1];
+    for (name, expected) in [
+        ("server-operation[update]", 1),
+        ("server-operation[invalid]", 1),
+        ("response-code[NOTIMPL]", 2),
+    ] {
+        assert_eq!(own.sum(cell(name)), expected, "{name}");
+    }
 }
 
 #[test]
