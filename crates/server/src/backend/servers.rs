@@ -2,6 +2,7 @@
 
 use super::server::{Server, ServerId};
 use arc_swap::ArcSwap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// All servers that may have queries in flight. Readers take no lock (4 ns).
@@ -46,6 +47,15 @@ impl Servers {
         let table = self.table.load();
         let server = table.by_number.get(number.0 as usize)?.as_ref();
         server.map(look)
+    }
+
+    /// Shows all servers that have this address; this looks at every server.
+    #[cold]
+    pub fn each_at(&self, address: SocketAddr, look: impl Fn(&Server)) {
+        let table = self.table.load();
+        let known = table.by_number.iter().flatten();
+        let there = known.filter(|server| server.options.address == address);
+        there.for_each(|server| look(server));
     }
 }
 

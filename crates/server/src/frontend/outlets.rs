@@ -311,6 +311,12 @@ impl Outlets {
         });
     }
 
+    /// A response came over AF_XDP after its query had ended, whose server is forgotten with it: that way is trusted, if not for its speed.
+    pub fn count_late_xsk_response(&self, remote: SocketAddr, env: &Env<'_>) {
+        let servers = self.instance.exchanges.servers();
+        servers.each_at(remote, |server| server.trust.count_received(env.shard.lane));
+    }
+
     /// Sends what was gathered for kernel sockets; what does not leave is waited for no longer.
     pub fn flush_sockets(&mut self, now: Now, shard: &Shard) {
         self.outbox.flush();
