@@ -5,6 +5,9 @@
 //! A function is looked at as it was compiled: the globals that it reads, and those within it. From there on everything that it can
 //! reach: functions and tables that it holds or that these globals are. What a file defines for dnsdist alone
 //! (`if not millrace then function maintenance() … end end`) was never made, and is not met.
+//!
+//! Where the table of all globals is reached (`_G[name]`, `getfenv()`), each text on the way that is the name of a global counts as
+//! that global: which one is taken from the table, nobody knows before it is. Elsewhere a text is a text, that of a log line for one.
 
 use super::{console, later};
 use mlua::{Function, Lua};
@@ -17,12 +20,19 @@ const SEARCH: &str = r#"
     local funcbc, funck, funcinfo = util.funcbc, util.funck, util.funcinfo
     local getinfo, getupvalue, getmetatable = debug.getinfo, debug.getupvalue, debug.getmetatable
     local next, type, rawget, band, rshift = next, type, rawget, bit.band, bit.rshift
-    local globals = _G
-    -- The instruction that reads a global.
-    local READS = band(funcbc(function() return print end, 1), 255)
+    local globals, getfenv = _G, getfenv
+
+    local function first(code)
+        return band(funcbc(code, 1), 255)
+    end
+    -- The instructions that read a global, a text, a table whose items are known, and a field by its name.
+    local GLOBAL, TEXT, TABLE = first(function() return print end), first(function() return "" end), first(function() return {1} end)
+    local FIELD = first(function(object) return object.name end)
 
     return function(functions)
         local seen, waiting, last, found = {[globals] = true}, {}, 0, nil
+        -- What texts name, and whether somebody can ask the table of all globals for it.
+        local named, is_open = {}, false
 
         local function meet(value, source, line)
             if value == nil then
@@ -31,28 +41,43 @@ const SEARCH: &str = r#"
             if unbuilt[value] and not found then
                 found = {unbuilt[value], source, line}
             end
+            is_open = is_open or value == globals or value == getfenv
             local kind = type(value)
             if (kind == "function" or kind == "table") and not seen[value] then
                 seen[value] = true
                 last = last + 1
                 waiting[last] = {value, source, line}
+            elseif kind == "string" and not seen[value] and rawget(globals, value) ~= nil then
+                seen[value] = true
+                named[#named + 1] = {rawget(globals, value), source, line}
+            end
+        end
+
+        local function meet_constant(code, place)
+            local instruction, info = funcbc(code, place), funcinfo(code, place)
+            local kind, number = band(instruction, 255), rshift(instruction, 16)
+            if kind == GLOBAL then
+                meet(rawget(globals, funck(code, -1 - number)), info.source, info.currentline)
+            elseif kind == TEXT or kind == TABLE then
+                meet(funck(code, -1 - number), info.source, info.currentline)
+            elseif kind == FIELD then
+                meet(funck(code, -1 - band(number, 255)), info.source, info.currentline)
             end
         end
 
         -- `code` is a function, or one that is compiled and not made yet.
         local function read(code)
-            for place = 1, funcinfo(code).bytecodes - 1 do
-                local instruction = funcbc(code, place)
-                if band(instruction, 255) == READS then
-                    local name = funck(code, -1 - rshift(instruction, 16))
-                    local info = funcinfo(code, place)
-                    meet(rawget(globals, name), info.source, info.currentline)
-                end
+            local info = funcinfo(code)
+            for place = 1, info.bytecodes - 1 do
+                meet_constant(code, place)
             end
-            for number = 1, funcinfo(code).gcconsts do
+            for number = 1, info.gcconsts do
                 local constant = funck(code, -number)
                 if type(constant) == "proto" then
                     read(constant)
+                else
+                    -- Those of other instructions, with the line where the function begins.
+                    meet(constant, info.source, info.linedefined)
                 end
             end
         end
@@ -72,22 +97,34 @@ const SEARCH: &str = r#"
             end
         end
 
+        local function read_all()
+            while last > 0 and not found do
+                local value, source, line = waiting[last][1], waiting[last][2], waiting[last][3]
+                waiting[last] = nil
+                last = last - 1
+                if type(value) == "function" then
+                    read_function(value)
+                else
+                    meet(getmetatable(value), source, line)
+                    for key, item in next, value do
+                        meet(key, source, line)
+                        meet(item, source, line)
+                    end
+                end
+            end
+        end
+
         for _, code in next, functions do
             meet(code)
         end
-        while last > 0 and not found do
-            local value, source, line = waiting[last][1], waiting[last][2], waiting[last][3]
-            waiting[last] = nil
-            last = last - 1
-            if type(value) == "function" then
-                read_function(value)
-            else
-                meet(getmetatable(value), source, line)
-                for key, item in next, value do
-                    meet(key, source, line)
-                    meet(item, source, line)
-                end
+        read_all()
+        while is_open and #named > 0 and not found do
+            local known = named
+            named = {}
+            for _, one in next, known do
+                meet(one[1], one[2], one[3])
             end
+            read_all()
         end
         if found then
             return found[1], found[2], found[3]
@@ -221,9 +258,53 @@ mod tests {
             // The file's own.
             "function addDynBlocks() end function maintenance() addDynBlocks() end",
             "function maintenance() clearDynBlocks() end",
+            "function maintenance() infolog('addDynBlocks') end",
+            "function maintenance() _G.clearDynBlocks() infolog('no addDynBlocks') end",
+            "function addDynBlocks() end function maintenance() _G.addDynBlocks() end",
             "local t = {} t.t = t setmetatable(t, t) function maintenance() return t, _G, string end",
         ] {
             assert_eq!(run(text), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_found_that_the_table_of_globals_is_asked_for() {
+        for (line, text) in [
+            (1, "function maintenance() _G.addDynBlocks({}) end"),
+            (2, "function maintenance()\n_G['addDynBlocks']({}) end"),
+            (
+                2,
+                "local n = 'addDynBlocks'\nfunction maintenance() _G[n]({}) end",
+            ),
+            (
+                3,
+                "n = 'addDynBlocks'\nfunction maintenance()\nlocal own = n\n_G[own]() end",
+            ),
+            (
+                2,
+                "function maintenance()\nfor _, n in ipairs{'addDynBlocks'} do _G[n](20, 10) end end",
+            ),
+            (
+                2,
+                "function maintenance()\nif _G.addDynBlocks then infolog('') end end",
+            ),
+            (1, "function maintenance() getfenv(0).addDynBlocks({}) end"),
+            (
+                2,
+                "local all = _G\nfunction maintenance() rawget(all, 'addDynBlocks')() end",
+            ),
+            (
+                1,
+                "local function name() return 'addDynBlocks' end\nfunction maintenance() _G[name()]() end",
+            ),
+            (
+                1,
+                "function add() addDynBlocks() end\nfunction maintenance() _G.add() end",
+            ),
+        ] {
+            let error = run(text).expect_err(text);
+            let begin = format!("test.conf:{line}: addDynBlocks is not in millrace yet");
+            assert!(error.starts_with(&begin), "{text}: {error}");
         }
     }
 
