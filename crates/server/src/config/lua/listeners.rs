@@ -2,12 +2,12 @@
 
 use super::objects::{list_of, object};
 use super::options::Options;
-use super::{define, place, spec, wrong};
+use super::{console, define, place, spec, wrong};
 use crate::config::lua::objects::unknown_is_nil;
 use crate::config::named::NamedSpec;
 use crate::config::spec::{ListenerSpec, Spec};
 use crate::config::{LocalAddress, NamedListener, Xdp, XskQueue, defaults};
-use mlua::{FromLua, Lua, Table, UserData, UserDataFields, Value};
+use mlua::{FromLua, Lua, Table, UserData, UserDataFields, UserDataMethods, Value};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -222,6 +222,33 @@ impl UserData for XskSocket {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
         unknown_is_nil(fields);
     }
+
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("getMetrics", |lua, socket, ()| Ok(metrics(lua, &socket.0)));
+    }
+}
+
+/// XDP_STATISTICS of the socket that serves the queue: a line for each number, under its name in the kernel. Nothing where there
+/// is no such socket, or none yet.
+fn metrics(lua: &Lua, asked: &XskQueue) -> String {
+    let rows = console::serving(lua).map_or_else(Vec::new, |metrics| metrics.running().xsk());
+    let row = rows
+        .iter()
+        .find(|row| row.interface == asked.interface && row.queue == asked.queue);
+    row.map_or_else(String::new, |row| numbers(&row.kernel))
+}
+
+fn numbers(kernel: &xsk::KernelCounters) -> String {
+    let numbers = [
+        ("rx_dropped", kernel.rx_dropped),
+        ("rx_invalid_descs", kernel.rx_invalid),
+        ("tx_invalid_descs", kernel.tx_invalid),
+        ("rx_ring_full", kernel.rx_ring_full),
+        ("rx_fill_ring_empty_descs", kernel.fill_ring_empty),
+        ("tx_ring_empty_descs", kernel.tx_ring_empty),
+    ];
+    let lines = numbers.map(|(name, number)| format!("{name}: {number}\n"));
+    lines.concat()
 }
 
 impl FromLua for XskSocket {
@@ -257,3 +284,47 @@ fn new_xsk(lua: &Lua, table: Table) -> mlua::Result<XskSocket> {
 
 /// Where dnsdist's loader pins the XSKMAP.
 const DEFAULT_MAP_PATH: &str = "/sys/fs/bpf/dnsdist/xskmap";
+
+#[cfg(test)]
+mod tests {
+    use crate::config::pools::PoolNames;
+    use crate::config::spec::{Purpose, Spec};
+    use crate::config::{Config, LuaState};
+    use crate::control::fixture::Standing;
+    use crate::control::metrics::Metrics;
+    use crate::control::metrics::rows::XskRow;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_socket_shows_what_the_kernel_has_counted_of_its_queue() {
+        let state = LuaState::new(Spec::new(Purpose::Serve, PoolNames::default())).unwrap();
+        let text = r#"mine = newXsk({ifName="ens3f0", NIC_queue_id=7})
+                      others = newXsk({ifName="ens3f0", NIC_queue_id=6})
+                      assert(mine:getMetrics() == "")"#;
+        state.run("test.conf", text.as_bytes()).unwrap();
+        let mut standing = Standing::with(Config::default());
+        standing.xsk = vec![XskRow {
+            interface: "ens3f0".to_owned(),
+            queue: 7,
+            zero_copy: true,
+            native: true,
+            own: xsk::Counters::default(),
+            kernel: xsk::KernelCounters {
+                rx_dropped: 1,
+                rx_invalid: 2,
+                tx_invalid: 3,
+                rx_ring_full: 4,
+                fill_ring_empty: 5,
+                tx_ring_empty: 6,
+            },
+            heartbeat_passes: 0,
+        }];
+        let metrics = Arc::new(Metrics::new(Arc::new(standing)));
+        state.serve(&metrics);
+        let text = r#"assert(others:getMetrics() == "")
+                      local expected = "rx_dropped: 1\nrx_invalid_descs: 2\ntx_invalid_descs: 3\n" ..
+                        "rx_ring_full: 4\nrx_fill_ring_empty_descs: 5\ntx_ring_empty_descs: 6\n"
+                      assert(mine:getMetrics() == expected, mine:getMetrics())"#;
+        state.run("test", text.as_bytes()).unwrap();
+    }
+}

@@ -408,8 +408,8 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:1: attempt to call method 'nosuch' (a nil value): millrace has no method 'nosuch' yet, or it is a slip of the pen",
     ),
     (
-        "xsk = newXsk({ifName='e', NIC_queue_id=0})\nxsk:getMetrics()",
-        "test.conf:2: attempt to call method 'getMetrics' (a nil value): millrace has no method 'getMetrics' yet, or it is a slip of the pen",
+        "xsk = newXsk({ifName='e', NIC_queue_id=0})\nxsk:nosuch()",
+        "test.conf:2: attempt to call method 'nosuch' (a nil value): millrace has no method 'nosuch' yet, or it is a slip of the pen",
     ),
     (
         "newDNSName('a.b.'):nosuch()",
