@@ -21,6 +21,7 @@ fn line_of(frame: &mlua::debug::Debug<'_>) -> Option<Place> {
     // Lua marks the name of a file with `@`; `=` marks a name that is none, such as the console's.
     let name = match marked.strip_prefix(['@', '=']) {
         Some(AROUND_CALLS) => return None,
+        Some(name) if name.starts_with(AROUND_ATTRIBUTES) => return None,
         Some(name) => name,
         // The text that `loadstring` was given: its beginning is enough.
         None => source.short_src.as_deref()?,
@@ -30,6 +31,9 @@ fn line_of(frame: &mlua::debug::Debug<'_>) -> Option<Place> {
 
 /// The name of what [`super::caught`] puts around Lua's own functions: nobody's file.
 pub(super) const AROUND_CALLS: &str = "[millrace]";
+
+/// How the names of what mlua puts around attributes begin: nobody's file either.
+const AROUND_ATTRIBUTES: &str = "__mlua_";
 
 /// `error` of our function `name` as one that tells where it was called.
 pub(super) fn located(lua: &Lua, name: &str, error: &Error) -> Error {
@@ -158,8 +162,7 @@ fn called(text: String, traceback: &str) -> String {
             method = method.or_else(|| ours.split('\'').nth(1));
             continue;
         }
-        // Nobody's file either: what mlua puts around attributes.
-        if line.starts_with(AROUND_CALLS) || line.starts_with("__mlua_") {
+        if line.starts_with(AROUND_CALLS) || line.starts_with(AROUND_ATTRIBUTES) {
             continue;
         }
         // Lua's: `test.conf:3: in main chunk`.

@@ -6,6 +6,7 @@ use super::super::options::Flag;
 use super::super::runtime::timespec;
 use super::super::{spec, wrong};
 use super::asynchronous;
+use super::fixed;
 use super::header::OwnHeader;
 use super::names;
 use super::options::{self, EdnsOptionView};
@@ -26,6 +27,7 @@ const DATAGRAM_ROOM: usize = 4_096;
 
 pub(super) fn add_fields<T: Live + 'static, F: UserDataFields<T>>(fields: &mut F) {
     facts(fields);
+    fixed::add_fields(fields);
     decisions(fields);
     senders(fields);
 }

@@ -13,6 +13,7 @@ mod answers;
 mod asynchronous;
 mod check;
 mod count;
+mod fixed;
 mod functions;
 mod header;
 mod messages;

@@ -28,7 +28,7 @@ const EXTENDED_RCODE_AT: usize = 5;
 /// The query or response of the call that runs.
 pub(super) struct Subject {
     /// What functions call it.
-    name: &'static str,
+    pub(super) name: &'static str,
     /// A call runs.
     live: bool,
     /// All of the message, what trails it included.

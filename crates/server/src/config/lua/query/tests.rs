@@ -14,7 +14,7 @@ use crate::pipeline::respond;
 use crate::pipeline::scene::{Reply, Scene, answer_to, query, query_with_edns};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use wire::codes::{class, qtype};
+use wire::codes::{class, qtype, rcode};
 use wire::message::{Header, Records, parse_response};
 
 /// Queries to this configuration.
@@ -441,6 +441,42 @@ fn extended_errors_are_for_clients_that_know_edns() {
         let edns = query_with_edns("www.example.", qtype::A, Some(1_232));
         assert_eq!(answer(&mut scene, &edns).len(), edns.len() + 8, "{text}");
         assert_eq!(errors(&scene), 0, "{text}");
+    }
+}
+
+/// dnsdist takes it, and nothing comes of it.
+#[test]
+fn what_came_cannot_be_set_and_that_is_said_once() {
+    let set = "o.qname = newDNSName('a.test') o.qtype = 28 o.qclass = 3 o.tcp = true o.opcode = 2 \
+               o.remoteaddr = newCA('192.0.2.9') o.localaddr = 0 o.len = '' \
+               assert(o.qname:toString() == 'www.example.' and o.qtype == 1 and not o.tcp)";
+    let mut scene = scene(&format!(
+        "local function set(o) {set} end\n\
+         addAction(AllRule(), LuaAction(function(dq)\ndq.qname = 1 set(dq) return DNSAction.None end)) \
+         addAction(AllRule(), RCodeAction(DNSRCode.REFUSED)) \
+         addSelfAnsweredResponseAction(AllRule(), LuaResponseAction(function(dr)\n\
+           dr.tcp = true return DNSResponseAction.None end))"
+    ));
+    for _ in 0..2 {
+        let answer = answer(&mut scene, &query("www.example.", qtype::A));
+        assert_eq!(u16::from(answer[3] & 15), rcode::REFUSED);
+    }
+    assert_eq!(errors(&scene), 0);
+    let expected = "test.conf:1: dq.len, test.conf:1: dq.localaddr, test.conf:1: dq.opcode, test.conf:1: dq.qclass, \
+                    test.conf:3: dq.qname, test.conf:1: dq.qtype, test.conf:1: dq.remoteaddr, test.conf:1: dq.tcp, \
+                    test.conf:4: dr.tcp";
+    assert_eq!(lua(&scene).with(super::fixed::told).join(", "), expected);
+}
+
+#[test]
+fn what_is_no_attribute_of_a_query_or_only_ours_is_an_error() {
+    for attribute in ["size", "nosuch"] {
+        let mut scene = scene(&format!(
+            "addAction(AllRule(), LuaAction(function(dq) dq.{attribute} = 1 return DNSAction.Refused end))"
+        ));
+        let answer = answer(&mut scene, &query("www.example.", qtype::A));
+        assert_eq!(u16::from(answer[3] & 15), rcode::SERVFAIL);
+        assert_eq!(errors(&scene), 1, "{attribute}");
     }
 }
 
