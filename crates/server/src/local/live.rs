@@ -9,9 +9,9 @@ use super::read::{self, ReadZone};
 use super::room::Room;
 use super::settings::ZoneSettings;
 use super::status::Outcome;
-use super::store::{self, Facts, Store, StoreError};
+use super::store::{self, Facts, Past, Store, StoreError};
 use super::timers::{Heard, Timers};
-use super::unseen::{Greatest, are_same, is_none, unseen};
+use super::unseen::{Greatest, Step, are_same, step};
 use super::{Line, Stamp, StateDirectory};
 use crate::clock::{self, Now};
 use arc_swap::ArcSwapOption;
@@ -60,7 +60,7 @@ struct Work {
     store: Option<Box<Store>>,
     /// The version that is held was read from a file, and not compared yet with the one that is kept.
     is_unkept: bool,
-    /// Of a primary; `None`, too, where only [`Facts`] have it.
+    /// Of a zone that is not kept it is known here alone, else in [`Facts`], too.
     greatest: Greatest,
 }
 
@@ -91,8 +91,8 @@ pub(super) struct State {
 
 /// What a new version came to.
 pub(super) enum Installed {
-    /// It serves.
-    Newer(Arc<Zone>),
+    /// It serves; and what is wrong with its serial, where secondaries do not see it.
+    Newer(Arc<Zone>, Option<String>),
     /// Its serial is not newer than that of what is held.
     Older { came: u32, held: u32 },
 }
@@ -383,12 +383,12 @@ impl Live {
             return None;
         }
         let timers = self.state().timers?;
-        let store = work.store(self, settings, state);
-        let kept = match store.serial() == Some(zone.soa().serial) {
+        let is_there = work.store(self, settings, state).serial() == Some(zone.soa().serial);
+        let kept = match is_there {
             true => Ok(()),
-            false => store.commit(None, &zone, None),
+            false => work.replace(self, (None, &zone), None, settings, state).1,
         };
-        let kept = kept.and_then(|()| store.write_facts(&Facts::of(timers)));
+        let kept = kept.and_then(|()| work.write_facts(self, Facts::of(timers), settings, state));
         let error = kept.err()?;
         Some(Line::error(format!(
             "zone {}: {error}: after a restart it is asked from its primaries anew",
@@ -409,11 +409,7 @@ impl Live {
             return None;
         }
         work.is_unkept = false;
-        let stamps = work.stamps.clone();
-        let mut greatest = work.greatest;
-        let store = work.store(self, settings, state);
-        let said = keep_file(store, old, zone, &stamps, &mut greatest);
-        work.greatest = greatest;
+        let said = work.keep_file(self, old, zone, settings, state);
         (!said.is_empty()).then(|| Line::error(format!("zone {}: {}", self.apex, said.join("; "))))
     }
 
@@ -426,8 +422,10 @@ impl Live {
         settings: &ZoneSettings,
     ) -> Option<Line> {
         let serials = (old.soa().serial, zone.soa().serial);
-        let is_same = || !settings.may_have_secondaries() || are_same(old, zone);
-        let said = unseen(&mut work.greatest, serials, is_same)?;
+        let has_secondaries = settings.may_have_secondaries();
+        let is_same = || has_secondaries && are_same(old, zone);
+        let step = step(&mut work.greatest, serials, is_same);
+        let said = step.of_file().filter(|_| has_secondaries)?;
         Some(Line::error(format!("zone {}: {said}", self.apex)))
     }
 
@@ -518,13 +516,16 @@ impl Live {
         if !settings.is_kept() {
             return None;
         }
-        if !settings.is_secondary() {
-            return self.keep_first(settings, state);
-        }
         let mut work = lock(&self.work);
         let held = self.held();
         let store = work.store(self, settings, state);
         store.forget();
+        let greatest = store.facts().greatest;
+        work.greatest = work.greatest.or(greatest);
+        if !settings.is_secondary() {
+            return self.keep(&mut work, None, held.as_deref()?, settings, state);
+        }
+        let store = work.store(self, settings, state);
         let (own, kept) = (held.as_ref().map(|zone| zone.soa().serial), store.serial());
         let is_newer = kept.is_some_and(|kept| own.is_none_or(|own| serial::is_newer(kept, own)));
         let written = match &held {
@@ -532,7 +533,7 @@ impl Live {
                 let (zone, timers) = (store.load().ok()??, store.timers());
                 return Some(self.take_up(settings, Arc::new(zone), timers));
             }
-            Some(held) if own != kept => store.commit(None, held, None),
+            Some(held) if own != kept => work.replace(self, (None, held), None, settings, state).1,
             _ => return None,
         };
         let error = written.err()?;
@@ -564,10 +565,7 @@ impl Live {
             let held = old.soa().serial;
             return (Installed::Older { came, held }, None);
         }
-        let store = work.store(self, settings, state);
-        let kept = store.commit(old.as_deref(), &zone, None);
-        let lost = lost(kept, store, settings);
-        (self.installed(zone), lost)
+        self.take_over(&mut work, (old, zone), None, settings, state)
     }
 
     /// Carries out changes that a primary sent.
@@ -583,16 +581,27 @@ impl Live {
         let mut work = lock(&self.work);
         let old = self.held().ok_or("changes of a zone that is not there")?;
         let (zone, _) = apply::apply(&old, changes).map_err(|error| error.to_string())?;
-        let store = work.store(self, settings, state);
-        let kept = store.commit(Some(&old), &zone, Some(changes));
-        let lost = lost(kept, store, settings);
-        Ok((self.installed(zone), lost))
+        let versions = (Some(old), zone);
+        Ok(self.take_over(&mut work, versions, Some(changes), settings, state))
     }
 
-    fn installed(&self, zone: Zone) -> Installed {
+    /// A version that a primary sent is kept, and serves in place of the one before.
+    fn take_over(
+        &self,
+        work: &mut Work,
+        (old, zone): (Option<Arc<Zone>>, Zone),
+        changes: Option<&[Change]>,
+        settings: &ZoneSettings,
+        state: &Arc<StateDirectory>,
+    ) -> (Installed, Option<String>) {
+        let versions = (old.as_deref(), &zone);
+        let (step, kept) = work.replace(self, versions, changes, settings, state);
+        let lost = lost(kept, work.store(self, settings, state), settings);
+        let has_secondaries = old.is_some() && settings.may_have_secondaries();
+        let warning = step.warning().filter(|_| has_secondaries);
         let zone = Arc::new(zone);
         self.serve(Arc::clone(&zone));
-        Installed::Newer(zone)
+        (Installed::Newer(zone, warning), lost)
     }
 
     fn serve(&self, zone: Arc<Zone>) {
@@ -623,7 +632,7 @@ impl Live {
             expires,
             ..Facts::default()
         };
-        let written = work.store(self, settings, state).write_facts(&facts);
+        let written = work.write_facts(self, facts, settings, state);
         written.err().map(|error| error.to_string())
     }
 
@@ -638,6 +647,11 @@ impl Live {
     ) -> Result<(), StoreError> {
         let mut work = lock(&self.work);
         work.store(self, settings, state).clear()?;
+        if let Some(held) = self.held() {
+            // Secondaries have not forgotten it: what comes now may be another version of its serial.
+            let serial = held.soa().serial;
+            step(&mut work.greatest, (serial, serial), || false);
+        }
         self.served.store(None);
         self.held.store(None);
         self.change_state(|state| {
@@ -666,8 +680,8 @@ impl Live {
     }
 
     /// Takes what a backup held, which fits together. The records that it does not hold are those that are here; so is the
-    /// journal, where its newest change leads to the serial that is restored: else there is none. A warning for the operator,
-    /// where there is one.
+    /// journal, where its newest change leads to the serial that is restored: else there is none, nor where secondaries do not see
+    /// that serial. A warning for the operator, where there is one.
     ///
     /// # Errors
     /// Why not: what is here serves on.
@@ -683,15 +697,16 @@ impl Live {
         match (settings.is_secondary(), &settings.file) {
             (true, _) => self.put_back_kept(&mut work, zone, back, settings, state),
             (false, Some(file)) => {
-                work.note_older(self, &zone, settings, state);
+                let past = work.past_of(self, &zone, back, settings, state);
+                let left_out = past.left_out(back);
                 if back.zone.is_some() {
                     self.put_back_file(&mut work, &zone, file, settings)?;
                 }
-                let kept = work.put_back(self, &zone, back, settings, state);
+                let kept = work.put_back(self, &zone, past, settings, state);
                 let lost = |error: StoreError| {
                     format!("there is no journal, secondaries get whole zones: {error}")
                 };
-                Ok(kept.err().map(lost))
+                Ok(kept.err().map(lost).or(left_out))
             }
             (false, None) => Err("it has no file= to be restored to".to_owned()),
         }
@@ -719,15 +734,16 @@ impl Live {
             }
             None => own().unwrap_or_else(|| Timers::new(now)),
         };
+        let past = work.past_of(self, &zone, back, settings, state);
+        let left_out = past.left_out(back);
         let facts = Facts::of(timers);
-        let store = work.store(self, settings, state);
         let written = match back.zone.is_some() || back.journal.is_some() {
-            true => store.restore(&zone, back.journal.as_deref(), &facts),
-            false => store.write_facts(&facts),
+            true => work.restore(self, &zone, past, facts, settings, state),
+            false => work.write_facts(self, facts, settings, state),
         };
         written.map_err(backup::unwritten)?;
         self.take_up(settings, zone, timers);
-        Ok(None)
+        Ok(left_out)
     }
 
     /// The file that a primary is made of.
@@ -764,28 +780,122 @@ impl Work {
         settings: &ZoneSettings,
         state: &Arc<StateDirectory>,
     ) -> &mut Store {
-        let new = || Box::new(Store::new(state, &live.apex, settings.journal_octets));
-        let store = self.store.get_or_insert_with(new);
-        if !store.is_in(state, settings.journal_octets) {
-            *store = new();
-        }
-        store
+        let octets = settings.journal_octets;
+        let known = self.store.take().filter(|store| store.is_in(state, octets));
+        let store = known.unwrap_or_else(|| {
+            let store = Box::new(Store::new(state, &live.apex, octets));
+            self.greatest = self.greatest.or_else(|| store.facts().greatest);
+            store
+        });
+        self.store.insert(store)
     }
 
-    /// Remembers what secondaries may have before a version of a backup serves in its place: the command says so itself.
-    fn note_older(
+    /// What `new` is to secondaries in place of `old`, or of what is kept.
+    fn step(
         &mut self,
         live: &Live,
+        (old, new): (Option<&Zone>, &Zone),
+        settings: &ZoneSettings,
+        state: &Arc<StateDirectory>,
+    ) -> Step {
+        let store = self.store(live, settings, state);
+        let before = old.map(|old| old.soa().serial).or_else(|| store.serial());
+        // Of what was purged.
+        let Some(before) = before.or(self.greatest) else {
+            return Step::Next;
+        };
+        let is_same = || old.is_some_and(|old| are_same(old, new));
+        step(&mut self.greatest, (before, new.soa().serial), is_same)
+    }
+
+    /// Keeps `new`, which takes the place of `old`, and what leads from the one to the other: `changes`, where they are known. It does
+    /// not lead on from a serial of which secondaries may have another version. RFC 1995 §4 of whoever asks from there: "If
+    /// incremental zone transfer is not available, the entire zone is returned".
+    fn replace(
+        &mut self,
+        live: &Live,
+        (old, new): (Option<&Zone>, &Zone),
+        changes: Option<&[Change]>,
+        settings: &ZoneSettings,
+        state: &Arc<StateDirectory>,
+    ) -> (Step, Result<(), StoreError>) {
+        let step = self.step(live, (old, new), settings, state);
+        let greatest = self.greatest;
+        let store = self.store(live, settings, state);
+        let kept = match step {
+            Step::Same if greatest.is_none() && store.has(new.soa().serial) => Ok(()),
+            Step::Next => store.commit(old, new, changes),
+            Step::Same | Step::Anew(_) => store.begin_anew(new, greatest),
+        };
+        (step, kept)
+    }
+
+    fn write_facts(
+        &mut self,
+        live: &Live,
+        facts: Facts,
+        settings: &ZoneSettings,
+        state: &Arc<StateDirectory>,
+    ) -> Result<(), StoreError> {
+        self.store(live, settings, state);
+        let greatest = self.greatest;
+        let store = self.store(live, settings, state);
+        store.write_facts(&Facts { greatest, ..facts })
+    }
+
+    /// Keeps a version that was read from a file, as a change where it can be one; what went wrong, and what is wrong with its
+    /// serial.
+    fn keep_file(
+        &mut self,
+        live: &Live,
+        held: Option<&Zone>,
         zone: &Zone,
         settings: &ZoneSettings,
         state: &Arc<StateDirectory>,
-    ) {
-        if settings.is_kept() && self.greatest.is_none() {
-            self.greatest = self.store(live, settings, state).facts().greatest;
+    ) -> Vec<String> {
+        let stamps = self.stamps.clone();
+        let store = self.store(live, settings, state);
+        let is_kept = store.serial() == Some(zone.soa().serial) && store.facts().stamps == stamps;
+        if held.is_none() && is_kept {
+            return Vec::new();
         }
-        if let Some(held) = live.held() {
-            let serials = (held.soa().serial, zone.soa().serial);
-            let _ = unseen(&mut self.greatest, serials, || true);
+        let kept = match held {
+            Some(_) => None,
+            None => store.load().ok().flatten(),
+        };
+        let versions = (held.or(kept.as_ref()), zone);
+        let (step, written) = self.replace(live, versions, None, settings, state);
+        let facts = Facts {
+            stamps,
+            ..Facts::default()
+        };
+        let written = written.and_then(|()| self.write_facts(live, facts, settings, state));
+        let failed = written.err();
+        let failed =
+            failed.map(|error| format!("no journal, secondaries get whole zones: {error}"));
+        failed.into_iter().chain(step.of_file()).collect()
+    }
+
+    /// Which journal leads to the zone that is restored.
+    fn past_of<'b>(
+        &mut self,
+        live: &Live,
+        zone: &Zone,
+        back: &'b Holding,
+        settings: &ZoneSettings,
+        state: &Arc<StateDirectory>,
+    ) -> Past<'b> {
+        let held = live.held();
+        let step = self.step(live, (held.as_deref(), zone), settings, state);
+        let has_past = match step {
+            Step::Next => true,
+            Step::Same => self.greatest.is_none(),
+            Step::Anew(_) => false,
+        };
+        match &back.journal {
+            _ if !has_past => Past::None,
+            Some(octets) => Past::Given(octets),
+            None => Past::Own,
         }
     }
 
@@ -794,7 +904,7 @@ impl Work {
         &mut self,
         live: &Live,
         zone: &Zone,
-        back: &Holding,
+        past: Past<'_>,
         settings: &ZoneSettings,
         state: &Arc<StateDirectory>,
     ) -> Result<(), StoreError> {
@@ -803,55 +913,36 @@ impl Work {
         }
         let facts = Facts {
             stamps: self.stamps.clone(),
-            greatest: self.greatest,
             ..Facts::default()
         };
-        let store = self.store(live, settings, state);
-        store.restore(zone, back.journal.as_deref(), &facts)?;
+        self.restore(live, zone, past, facts, settings, state)?;
         self.is_unkept = false;
         Ok(())
     }
+
+    fn restore(
+        &mut self,
+        live: &Live,
+        zone: &Zone,
+        past: Past<'_>,
+        facts: Facts,
+        settings: &ZoneSettings,
+        state: &Arc<StateDirectory>,
+    ) -> Result<(), StoreError> {
+        let greatest = self.greatest;
+        let store = self.store(live, settings, state);
+        store.restore(zone, past, &Facts { greatest, ..facts })
+    }
 }
 
-/// Keeps a version that was read from a file, as a change where it can be one; what went wrong, and what is wrong with its serial.
-fn keep_file(
-    store: &mut Store,
-    held: Option<&Zone>,
-    zone: &Zone,
-    stamps: &[Stamp],
-    greatest: &mut Greatest,
-) -> Vec<String> {
-    let facts = store.facts();
-    let new = zone.soa().serial;
-    if held.is_none() && store.serial() == Some(new) && facts.stamps == stamps {
-        return Vec::new();
+impl Past<'_> {
+    /// What is said where the journal of a backup is not put back.
+    fn left_out(&self, back: &Holding) -> Option<String> {
+        let is_left_out = back.journal.is_some() && matches!(self, Past::None);
+        let said =
+            "its journal is left out, as secondaries may have other versions: they get whole zones";
+        is_left_out.then(|| said.to_owned())
     }
-    let kept = match held {
-        Some(_) => None,
-        None => store.load().ok().flatten(),
-    };
-    let old = held.or(kept.as_ref());
-    let difference = old.and_then(|old| Change::between(old.records(), zone.records()));
-    let is_same = difference.as_ref().is_some_and(is_none);
-    let before = old.map(|old| old.soa().serial);
-    let written = match (before, difference) {
-        _ if is_same => Ok(()),
-        (Some(before), Some(change)) if serial::is_newer(new, before) => {
-            store.commit(old, zone, Some(&[change]))
-        }
-        _ => store.rewrite(zone),
-    };
-    *greatest = greatest.or(facts.greatest);
-    let warning = before.and_then(|before| unseen(greatest, (before, new), || is_same));
-    let facts = Facts {
-        stamps: stamps.to_vec(),
-        greatest: *greatest,
-        ..Facts::default()
-    };
-    let written = written.and_then(|()| store.write_facts(&facts));
-    let failed = written.err();
-    let failed = failed.map(|error| format!("no journal, secondaries get whole zones: {error}"));
-    failed.into_iter().chain(warning).collect()
 }
 
 /// What will be after a restart, where a version could not be kept.

@@ -79,9 +79,17 @@ pub(super) struct Facts {
     /// The files that the zone was made of.
     #[serde(default)]
     pub(super) stamps: Vec<Stamp>,
-    /// Of a primary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) greatest: Greatest,
+}
+
+/// Which journal leads to a zone that is restored.
+pub(super) enum Past<'o> {
+    /// The one that is here, where its newest change does.
+    Own,
+    /// One of these octets.
+    Given(&'o [u8]),
+    None,
 }
 
 /// What could not be done with which file, and the system's or the format's reason.
@@ -181,6 +189,11 @@ impl Store {
         let tail = self.kept.and_then(|kept| kept.tail);
         let journal = || fs::metadata(&self.journal).map_or(0, |file| file.len());
         self.snapshot_octets() > 0 && tail.is_none_or(|tail| journal() >= tail.length)
+    }
+
+    /// Whether this serial is on the disk, for all that is known.
+    pub(super) fn has(&mut self, serial: u32) -> bool {
+        !self.is_doubtful && self.is_there() && self.serial() == Some(serial)
     }
 
     /// How long the snapshot is; 0 where there is none.
@@ -421,16 +434,25 @@ impl Store {
         self.rewrite_all(new)
     }
 
+    /// The same, where secondaries may have other versions up to serial `greatest`. That is written down first: else a crash
+    /// between the two would leave a version from which changes seem to lead on.
+    pub(super) fn begin_anew(&mut self, new: &Zone, greatest: Greatest) -> Result<(), StoreError> {
+        let known = self.facts();
+        if greatest.is_some() && greatest != known.greatest {
+            self.write_facts(&Facts { greatest, ..known })?;
+        }
+        self.rewrite(new)
+    }
+
     /// Keeps `zone`, these facts, and for secondaries a journal of which the newest change leads to the zone: as
-    /// [`Store::shorten`] leaves both. Without `journal` the one that is here stays, where that is so of it, and else goes.
-    /// All of it is on the disk beside what was kept before anything of that changes.
+    /// [`Store::shorten`] leaves both. All of it is on the disk beside what was kept before anything of that changes.
     ///
     /// # Errors
     /// What could not be written.
     pub(super) fn restore(
         &mut self,
         zone: &Zone,
-        journal: Option<&[u8]>,
+        past: Past<'_>,
         facts: &Facts,
     ) -> Result<(), StoreError> {
         let state = Arc::clone(&self.state);
@@ -438,23 +460,32 @@ impl Store {
         self.be_sure();
         self.kept = None;
         let serial = zone.soa().serial;
-        let own = match journal {
-            Some(_) => None,
-            None => self.journal_to(serial),
+        let own;
+        let journal = match past {
+            Past::Own => {
+                own = self.journal_to(serial);
+                own.as_deref()
+            }
+            Past::Given(octets) => Some(octets),
+            Past::None => None,
         };
+        let is_unseen = facts.greatest.is_some();
         let facts = serde_json::to_vec(facts).map_err(failed("written", &self.facts))?;
         let snapshot = self.snapshot_of(zone)?;
         let journal = journal
-            .or(own.as_deref())
             .map(|octets| staged(octets, &self.journal, &self.directory))
             .transpose()?;
-        let facts = staged(&facts, &self.facts, &self.directory)?;
+        let mut facts = Some(staged(&facts, &self.facts, &self.directory)?);
+        // As in Store::begin_anew.
+        if let Some(facts) = facts.take_if(|_| is_unseen) {
+            facts.rename(&self.directory)?;
+        }
         self.replace(snapshot, serial)?;
         if let Some(journal) = journal {
             self.kept = None;
             journal.rename(&self.directory)?;
         }
-        facts.rename(&self.directory)
+        facts.map_or(Ok(()), |facts| facts.rename(&self.directory))
     }
 
     fn rewrite_all(&mut self, new: &Zone) -> Result<(), StoreError> {

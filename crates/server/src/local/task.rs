@@ -738,9 +738,9 @@ impl Follower {
         if let Some(lost) = lost {
             log::error!("zone {apex}: {lost}");
         }
-        let zone = match installed {
+        let (zone, warning) = match installed {
             Installed::Older { came, held } => return Err(AskError::Older { came, held }),
-            Installed::Newer(zone) => zone,
+            Installed::Newer(zone, warning) => (zone, warning),
         };
         let useless = useless.map_or_else(String::new, |error| {
             format!("; its IXFR was of no use: {error}")
@@ -756,6 +756,13 @@ impl Follower {
             peer.address
         );
         log::info!("zone {apex}: {said}");
+        let said = match warning {
+            Some(warning) => {
+                log::error!("zone {apex}: {warning}");
+                format!("{said}; {warning}")
+            }
+            None => said,
+        };
         Ok(Word::Came(said, expires_in))
     }
 

@@ -181,6 +181,57 @@ fn what_secondaries_may_have_outlives_the_process_and_a_restored_backup() {
     );
 }
 
+/// A secondary that was restarted, and whose primary has confirmed its zone meanwhile.
+#[test]
+fn what_secondaries_of_a_secondary_may_have_outlives_its_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = fixture::secondary();
+    let state = Arc::new(StateDirectory::new(folder.path().join("state")));
+    let install = |live: &Live, serial: u32, line: &str| {
+        let new = fixture::zone(serial, line);
+        live.install(new, true, &settings, &state);
+        let heard = timers::Heard {
+            came: true,
+            expires_in: None,
+        };
+        assert_eq!(live.confirm(heard, &settings, &state), None);
+    };
+    let start = || {
+        let live = Live::new(&fixture::apex());
+        live.load(&settings, &state, &Room::WHOLE);
+        live
+    };
+    let store = Store::new(&state, &fixture::apex(), 1 << 20);
+    let live = start();
+    install(&live, 21, "www A 192.0.2.1");
+    install(&live, 21, "www A 192.0.2.2");
+    let live = start();
+    install(&live, 22, "www A 192.0.2.2");
+    assert!(store.changes(21, 22).is_none());
+    let live = start();
+    install(&live, 23, "www A 192.0.2.2");
+    assert!(store.changes(21, 23).is_none());
+    assert_eq!(store.changes(22, 23).unwrap().len(), 1);
+    assert_eq!(store.facts().greatest, None);
+}
+
+/// A tool that writes the file again.
+#[test]
+fn a_file_that_is_touched_costs_no_history() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("zone");
+    let specs = primary_in(folder.path(), 1 << 20);
+    let mut local = Local::default();
+    for (serial, line) in [(7, ""), (7, "; a remark"), (8, "")] {
+        fs::write(&file, text(serial, line)).unwrap();
+        (local, _) = Local::load(&specs, &local);
+        let (live, settings) = local.iter().next().unwrap();
+        live.keep_first(settings, local.state());
+    }
+    let store = Store::new(local.state(), &fixture::apex(), 1 << 20);
+    assert_eq!(store.changes(7, 8).unwrap().len(), 1);
+}
+
 /// Whoever loads all zones waits for each.
 #[test]
 fn a_panic_while_a_zone_is_loaded_is_an_error_of_that_zone() {

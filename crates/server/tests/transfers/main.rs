@@ -5,6 +5,7 @@ mod daemon;
 mod disk;
 mod faults;
 mod files;
+mod history;
 mod memory;
 mod notify;
 mod peers;

@@ -84,6 +84,22 @@ fn a_change_that_no_journal_can_have_costs_the_journal_and_not_what_comes_behind
 }
 
 #[test]
+fn f37_what_secondaries_may_have_is_known_before_a_version_that_they_do_not_see() {
+    let folder = Ground::new();
+    let mut kept = store(&folder);
+    committed(&mut kept, 2);
+    let blocked = kept.snapshot.with_extension("zone.new");
+    fs::create_dir(&blocked).unwrap();
+    assert!(kept.begin_anew(&version(1), Some(2)).is_err());
+    assert_eq!(listed(&recovered(&folder).unwrap()), listed(&version(2)));
+    assert_eq!(store(&folder).facts().greatest, Some(2));
+    fs::remove_dir(&blocked).unwrap();
+    kept.begin_anew(&version(1), Some(2)).unwrap();
+    assert_eq!(listed(&recovered(&folder).unwrap()), listed(&version(1)));
+    assert!(kept.changes(1, 2).is_none());
+}
+
+#[test]
 fn a_journal_that_gets_too_long_loses_its_older_half() {
     let folder = Ground::new();
     let mut kept = Store::new(&folder.state, &apex(), 4_000);
