@@ -420,6 +420,9 @@ pub(super) enum Received {
     Changes(Vec<Change>),
 }
 
+/// What is said of a message whose records are cut or malformed behind those of the zone.
+const CUT_BEHIND: &str = "records behind the answer section are cut or malformed";
+
 /// How much a transfer may be, and take.
 pub(super) struct Within<'t, 'c> {
     pub(super) bounds: TransferBounds,
@@ -492,6 +495,8 @@ async fn receive(
             None => message.len(),
         };
         let step = incoming.message(&message[..length], |item| gathered.take(item))?;
+        // The zone is in the answer section alone. A message that is cut behind that is cut all the same; its signature is counted.
+        parse_response(&message).map_err(|_| TransferError::Malformed(CUT_BEHIND))?;
         gathered.check()?;
         gathered.look(incoming.held_back(), message.len(), within)?;
         // With its signature, which stands behind the option and is counted.

@@ -67,6 +67,10 @@ fn incremental_lies(held: u32) -> Vec<(Deed, &'static str)> {
     vec![
         (Deed::Send(right.clone(), Then::Cut), "the transfer was cut"),
         (
+            Deed::Send(right.clone(), Then::CutBehind),
+            "records behind the answer section are cut",
+        ),
+        (
             Deed::Send(changes(&[new, old, &gone]), Then::Close),
             "the transfer was cut",
         ),
@@ -119,6 +123,13 @@ fn whole_lies(held: u32) -> Vec<(Deed, &'static str)> {
         (
             Deed::Send(vec![zone(next)], Then::Close),
             "the transfer was cut",
+        ),
+        (
+            Deed::Send(
+                vec![[zone(next), vec![soa(next)]].concat()],
+                Then::CutBehind,
+            ),
+            "records behind the answer section are cut",
         ),
         (
             sent([zone(next), vec![soa(next + 1)]].concat()),

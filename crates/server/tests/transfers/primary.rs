@@ -65,6 +65,8 @@ pub(crate) enum Then {
     Cut,
     /// The last message again and again.
     Endless,
+    /// Nothing, and the last message ends within its OPT record.
+    CutBehind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,6 +253,11 @@ fn serve(
     let count = messages.len();
     for (number, mut message) in messages.into_iter().enumerate() {
         tell_expiry(&mut message, &request, expire);
+        if then == Then::CutBehind && number + 1 == count {
+            // Three octets more would be a whole one.
+            message.extend([0, 0, 41, 4, 208, 0, 0, 0]);
+            message[11] += 1;
+        }
         if let Some(session) = &mut session {
             sign(&mut message, session, script.sign, number + 1 == count);
         }
@@ -268,7 +275,7 @@ fn serve(
     }
     match then {
         // Until the client closes.
-        Then::Nothing => stream.read(&mut length).map(drop),
+        Then::Nothing | Then::CutBehind => stream.read(&mut length).map(drop),
         _ => Ok(()),
     }
 }
