@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use wire::codes::{QtypeText, qtype, rcode};
 use wire::message::{
     HEADER_LENGTH, Header, MESSAGE_LENGTH_MAX, Records, Section, parse_response, question_matches,
@@ -38,24 +38,48 @@ pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 pub(super) const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(20);
 
+/// How often a request goes out over UDP.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tries {
+    /// How long each is waited for.
+    pub(super) waits: &'static [Duration],
+    pub(super) after_error: AfterError,
+}
+
+/// When a request goes out again where something else than its answer came back: nobody listens there yet, or the signature was
+/// not as it should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AfterError {
+    /// Behind a quarter of the wait: an operator, or a zone that serves no one yet, waits for it.
+    Soon,
+    /// When the wait is over.
+    InTime,
+}
+
 /// How long a primary is waited for that is asked for its serial.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
-    tries: &'static [Duration],
+    tries: Tries,
     connect: Duration,
     silence: Duration,
 }
 
 impl Patience {
     pub(super) const WHOLE: Patience = Patience {
-        tries: &TRIES,
+        tries: Tries {
+            waits: &TRIES,
+            after_error: AfterError::Soon,
+        },
         connect: CONNECT_WITHIN,
         silence: SILENCE,
     };
 
     /// For one that said nothing the last time, when another one has answered.
     pub(super) const SHORT: Patience = Patience {
-        tries: &[Duration::from_secs(1)],
+        tries: Tries {
+            waits: &[Duration::from_secs(1)],
+            after_error: AfterError::Soon,
+        },
         connect: CONNECT_AGAIN,
         silence: Duration::from_secs(1),
     };
@@ -248,24 +272,28 @@ fn serial_in(answer: &[u8], apex: Name<'_>) -> Result<u32, AskError> {
 pub(super) async fn exchange(
     peer: &Peer,
     mut request: Vec<u8>,
-    tries: &[Duration],
+    tries: Tries,
 ) -> Result<Vec<u8>, AskError> {
     let unsigned = request.clone();
     let socket = socket_towards(peer).await?;
-    let mut last = AskError::NoAnswer(tries.len());
-    for wait in tries {
+    let mut last = AskError::NoAnswer(tries.waits.len());
+    for wait in tries.waits {
         request.clone_from(&unsigned);
         let session = signed(peer, &mut request);
         socket
             .send(&request)
             .await
             .map_err(system("cannot be asked"))?;
+        let sent = Instant::now();
         match timeout(*wait, answer(&socket, &unsigned, session)).await {
             Ok(Ok(answer)) => return Ok(answer),
-            // Nobody listens there yet, or what came was not signed as it should be: the next try may do.
+            // The next try may do.
             Ok(Err(error)) => {
                 last = error;
-                tokio::time::sleep(*wait / 4).await;
+                match tries.after_error {
+                    AfterError::Soon => sleep(*wait / 4).await,
+                    AfterError::InTime => sleep_until(sent + *wait).await,
+                }
             }
             Err(_) => {}
         }

@@ -1,6 +1,6 @@
 //! NOTIFY to secondaries (RFC 1996 §3): each is told until it answers, or until there is something newer to tell.
 
-use super::ask;
+use super::ask::{self, AfterError, Tries};
 use super::places::Doors;
 use super::settings::Peer;
 use crate::log;
@@ -16,16 +16,20 @@ use zone::zone::Zone;
 
 /// RFC 1996 §3.6: a NOTIFY is sent again "until either too many copies have been sent (a 'timeout'), an ICMP message
 /// indicating that the port is unreachable, or until a NOTIFY response is received". The RFC's 60 s and five times are
-/// for the last ones; the first come sooner.
-const TRIES: [Duration; 7] = [
-    Duration::from_secs(2),
-    Duration::from_secs(4),
-    Duration::from_secs(8),
-    Duration::from_secs(15),
-    Duration::from_secs(30),
-    Duration::from_secs(60),
-    Duration::from_secs(60),
-];
+/// for the last ones; the first come sooner. A port that is unreachable is that of a secondary which starts anew: it is told no
+/// sooner, and no less often.
+const TRIES: Tries = Tries {
+    waits: &[
+        Duration::from_secs(2),
+        Duration::from_secs(4),
+        Duration::from_secs(8),
+        Duration::from_secs(15),
+        Duration::from_secs(30),
+        Duration::from_secs(60),
+        Duration::from_secs(60),
+    ],
+    after_error: AfterError::InTime,
+};
 
 /// How long it is waited for that a version serves. When the thread that swaps configurations takes longer, secondaries are
 /// told all the same: whoever asks too early asks again by the zone's times.
@@ -91,7 +95,7 @@ async fn one(peer: Peer, (zone, version): (Arc<Zone>, Version), doors: Arc<Doors
     version.serves().await;
     let _entered = doors.enter(peer.address).await;
     let request = query::notify(ask::random_id(), apex.as_name(), Some(soa.as_ref()));
-    match ask::exchange(&peer, request, &TRIES).await {
+    match ask::exchange(&peer, request, TRIES).await {
         Ok(answer) => {
             let code = Header::read(&answer).map_or(0, |header| header.rcode());
             if code == 0 {
@@ -105,7 +109,7 @@ async fn one(peer: Peer, (zone, version): (Arc<Zone>, Version), doors: Arc<Doors
             }
         }
         Err(error) => log::warn!(
-            "zone {apex}: {} was not told of serial {serial}: {error}",
+            "zone {apex}: {} was not told of serial {serial}, and is given up: {error}",
             peer.address
         ),
     }
@@ -137,6 +141,23 @@ mod tests {
         assert!(timeout(no_time, doors.enter(address)).await.is_err());
         telling.shutdown().await;
         assert!(timeout(no_time, doors.enter(address)).await.is_ok());
+    }
+
+    /// Its port is unreachable until it listens there again.
+    #[tokio::test(start_paused = true)]
+    async fn a_secondary_that_is_down_for_three_minutes_is_still_told() {
+        let down = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let peer = Peer::new(down.local_addr().unwrap());
+        drop(down);
+        let (_sender, met) = watch::channel(1);
+        let (zone, version) = (Arc::new(zone(5, "")), Version::new(met, 1, Instant::now()));
+        let mut telling = JoinSet::new();
+        let doors = Arc::new(Doors::of(2));
+        let began = Instant::now();
+        all(&mut telling, &[peer], (&zone, &version), &doors);
+        telling.join_next().await;
+        let took = began.elapsed().as_secs();
+        assert!((179..=180).contains(&took), "{took} s");
     }
 
     #[tokio::test]
