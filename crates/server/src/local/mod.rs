@@ -35,6 +35,7 @@ mod task;
 mod tell;
 mod timers;
 mod unseen;
+mod work;
 
 pub use acl::{Acl, Action, Entry as AclEntry, Scope, Span};
 pub use backup::{BackupOrder, Parts};

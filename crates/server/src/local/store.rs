@@ -83,6 +83,13 @@ pub(super) struct Facts {
     pub(super) greatest: Greatest,
 }
 
+/// What was on the disk.
+pub(super) struct Recovered {
+    pub(super) zone: Zone,
+    /// What is wrong with the journal, and which versions are lost by it.
+    pub(super) damage: Option<String>,
+}
+
 /// Which journal leads to a zone that is restored.
 pub(super) enum Past<'o> {
     /// The one that is here, where its newest change does.
@@ -201,11 +208,26 @@ impl Store {
         fs::metadata(&self.snapshot).map_or(0, |file| file.len())
     }
 
-    /// The zone as it was committed last; `None` where there is none.
+    /// The zone as it was committed last, from which it serves: what is lost of it is logged. `None` where there is none.
     ///
     /// # Errors
     /// Files that cannot be read, or are not what they should be: nothing is served from them.
     pub(super) fn load(&mut self) -> Result<Option<Zone>, StoreError> {
+        let recovered = self.recover()?;
+        Ok(recovered.map(|Recovered { zone, damage }| {
+            if let Some(damage) = damage {
+                let (apex, serial) = (&self.apex, zone.soa().serial);
+                log::warn!("zone {apex}: {damage}; serial {serial} is loaded");
+            }
+            zone
+        }))
+    }
+
+    /// The same without a word.
+    ///
+    /// # Errors
+    /// Files that cannot be read, or are not what they should be.
+    pub(super) fn recover(&mut self) -> Result<Option<Recovered>, StoreError> {
         self.kept = None;
         let Some(octets) = read(&self.snapshot)? else {
             return Ok(None);
@@ -224,11 +246,8 @@ impl Store {
         let zone = newer.and_then(Result::ok).map_or(zone, |(newer, _)| newer);
         let serial = zone.soa().serial;
         self.kept = Some(kept(serial, journal));
-        if let Some(damage) = damage {
-            let (apex, path) = (&self.apex, self.journal.display());
-            log::warn!("zone {apex}: {path}: {damage}; serial {serial} is loaded");
-        }
-        Ok(Some(zone))
+        let damage = damage.map(|damage| format!("{}: {damage}", self.journal.display()));
+        Ok(Some(Recovered { zone, damage }))
     }
 
     fn built(&self, octets: &[u8]) -> Result<Zone, StoreError> {

@@ -215,6 +215,53 @@ fn what_secondaries_of_a_secondary_may_have_outlives_its_process() {
     assert_eq!(store.facts().greatest, None);
 }
 
+/// What is said at a start where serial 7 of the file is kept, behind these others, and something was done to what is kept.
+fn said_of_damage(others: &[u32], damage: impl FnOnce(&std::path::Path)) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let specs = primary_in(folder.path(), 1 << 20);
+    let start = || {
+        let (local, _) = Local::load(&specs, &Local::default());
+        let (live, settings) = local.iter().next().unwrap();
+        let line = live.keep_first(settings, local.state());
+        line.map_or(String::new(), |line| line.text)
+    };
+    for serial in others.iter().chain(&[7]) {
+        fs::write(folder.path().join("zone"), text(*serial, "")).unwrap();
+        start();
+    }
+    damage(&folder.path().join("state"));
+    start()
+}
+
+/// A damaged one of a secondary is said, too: [`Live::load`].
+#[test]
+fn f37_a_damaged_snapshot_of_a_primary_is_said_with_what_it_costs() {
+    let snapshot = |state: &std::path::Path| state.join("example.com.zone");
+    let said = said_of_damage(&[6], |state| fs::write(snapshot(state), [7; 500]).unwrap());
+    assert!(
+        said.contains("/example.com.zone: cannot be used: "),
+        "{said}"
+    );
+    let ends = "; serial 7 of the file serves: secondaries get it whole, and IXFR begins there";
+    assert!(said.ends_with(ends), "{said}");
+    let said = said_of_damage(&[6], |_| {});
+    assert_eq!(said, "");
+}
+
+#[test]
+fn f37_a_damaged_journal_of_a_primary_is_said_with_the_serial_that_ixfr_leads_on_from() {
+    let tear = |state: &std::path::Path| {
+        let journal = state.join("example.com.journal");
+        let octets = fs::read(&journal).unwrap();
+        fs::write(&journal, &octets[..octets.len() - 1]).unwrap();
+    };
+    let said = said_of_damage(&[4, 5, 6], tear);
+    let expected = "the changes behind serial 6 are discarded";
+    assert!(said.contains(expected), "{said}");
+    let ends = "; serial 7 of the file serves: IXFR leads to it from serial 6 at the latest, not from behind";
+    assert!(said.ends_with(ends), "{said}");
+}
+
 /// A tool that writes the file again.
 #[test]
 fn a_file_that_is_touched_costs_no_history() {
