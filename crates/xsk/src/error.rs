@@ -77,7 +77,7 @@ impl fmt::Display for Error {
                 out,
                 "interface {name} already has an XDP program that is not ours (program id {program}); it is left alone. \
                  To use AF_XDP here end its owner (`bpftool prog show id {program}`), or detach it once nobody needs it: \
-                 `millrace xdp unload --interface {name}` where a millrace left it, else `ip link set dev {name} xdp off`",
+                 `millrace xdp unload --interface {name}` where `millrace xdp load` put it, else `ip link set dev {name} xdp off`",
                 name = Named(*interface)
             ),
             Error::QueueBusy { interface, queue } => write!(

@@ -175,13 +175,34 @@ fn take_up(program: &OwnedFd, interface: u32, pin: &Path) -> Result<Option<Owned
     Ok(Some(link))
 }
 
+/// Gives the program to the link that a process has kept which is gone, and keeps it no longer. `None`: what is on the interface is
+/// no such link's, or a living process's, or this one has no right to it.
+pub(crate) fn take_back(program: &OwnedFd, interface: u32) -> Option<Attached> {
+    let kept = Kept::claim(folder_that_keeps(interface, &[LINK])?).ok()?;
+    let pin = kept.folder.join(LINK);
+    let link = take_up(program, interface, &pin).ok()??;
+    let attached = Attached::of(link, interface, bpf::is_native(interface).unwrap_or(true));
+    kept.let_go();
+    if pin.exists() {
+        // What may not be removed is kept, and this process's as long as it lives.
+        return Some(attached.kept_in(kept));
+    }
+    // Pins for dnsdist stay where they are.
+    let _ = fs::remove_dir(&kept.folder);
+    Some(attached)
+}
+
 /// Where the link is kept of the interface that has this name now and had another one then.
 fn former_folder(name: &str) -> Option<PathBuf> {
-    let interface = Nic::by_name(name).ok()?.index;
+    folder_that_keeps(Nic::by_name(name).ok()?.index, &LINKS)
+}
+
+/// Where one of these links keeps what is on an interface.
+fn folder_that_keeps(interface: u32, links: &[&str]) -> Option<PathBuf> {
     let program = bpf::attached_program(interface).ok()??;
     let folders = fs::read_dir(FOLDER).ok()?.flatten();
     let is_it = |folder: &PathBuf| {
-        let mut pins = LINKS.iter().map(|link| folder.join(link));
+        let mut pins = links.iter().map(|link| folder.join(link));
         pins.any(|pin| keeps(&pin, interface, program))
     };
     folders.map(|entry| entry.path()).find(is_it)

@@ -135,7 +135,8 @@ impl Program {
         })
     }
 
-    /// Attaches to an interface (index). A program of somebody else's is left where it is: [`Error::ForeignProgram`].
+    /// Attaches to an interface (index). A program of somebody else's is left where it is: [`Error::ForeignProgram`]. One of ours
+    /// that was kept, and that no process has, gives way, and nothing is kept any more.
     pub fn attach(&mut self, interface: u32, mode: AttachMode) -> Result<Attachment> {
         if let Some(attached) = &self.attached {
             return Err(Error::Invalid(format!(
@@ -144,7 +145,13 @@ impl Program {
             )));
         }
         self.set_mac(Nic::by_index(interface)?.mac);
-        let (attached, attachment) = Attached::attach(&self.program, interface, mode)?;
+        let attached = Attached::attach(&self.program, interface, mode);
+        let (attached, attachment) = attached.or_else(|error| match error {
+            Error::ForeignProgram { .. } => kept::take_back(&self.program, interface)
+                .map(|attached| attached.with(None))
+                .ok_or(error),
+            error => Err(error),
+        })?;
         self.attached = Some(attached);
         Ok(attachment)
     }

@@ -33,7 +33,7 @@ impl Attached {
             )),
             (Err(error), Some(path)) if error.is_busy() => {
                 let foreign = helper.open_maps(interface, Path::new(path));
-                // That of a millrace which left it has other maps: what takes it off is the first thing to say.
+                // That of a millrace which runs has other maps: what takes it off is the first thing to say.
                 let foreign = foreign.map_err(|why| error.because(&why))?;
                 let line = format!(
                     "AF_XDP through the maps of somebody else's program ({path}): without heartbeat, a stalled daemon is not noticed"

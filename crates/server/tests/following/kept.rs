@@ -2,7 +2,7 @@
 
 use crate::rig::{PATIENCE, REFUSED, Rig, ask, by_hand, detach, ends};
 use libbpf_rs::{MapCore, MapHandle, MapType};
-use std::fs;
+use std::fs::{self, File};
 use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,7 +13,11 @@ use xsk::nic::Nic;
 const ADDRESS: &str = "192.0.2.1:53";
 
 fn configuration() -> String {
-    "millrace.setKeepXDP(true)\naddLocal(\"192.0.2.1:53\", {xdp=true})\n".to_owned() + REFUSED
+    "millrace.setKeepXDP(true)\n".to_owned() + &without_keeping()
+}
+
+fn without_keeping() -> String {
+    "addLocal(\"192.0.2.1:53\", {xdp=true})\n".to_owned() + REFUSED
 }
 
 /// The id of the program towards clients.
@@ -104,7 +108,26 @@ fn a_program_loaded_by_hand_is_taken_over_and_let_go() {
     assert!(done, "{said}");
 }
 
-/// newXsk names maps that nobody has pinned: what is in the way is the program, and the line says how to take it off.
+#[test]
+fn a_start_that_keeps_nothing_takes_a_kept_program_s_place_all_the_same() {
+    let Some(rig) = Rig::start("kept-once", &configuration()) else {
+        return;
+    };
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    let lab = rig.stop();
+    let first = program(&lab).expect("our program");
+    let link = lab.bpffs().join("millrace/enp1s0/link");
+    assert!(link.exists());
+    let rig = Rig::start_in(lab, &without_keeping());
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    assert_ne!(program(&rig.lab), Some(first));
+    assert!(!link.exists());
+    let lab = rig.stop();
+    assert_eq!(program(&lab), None, "it goes with its process");
+}
+
+/// newXsk names maps that nobody has pinned: what is in the way is the program of a process that lives, which stays, and the line
+/// says how to take it off.
 #[test]
 fn a_kept_program_in_the_way_of_new_xsk_is_named_with_what_takes_it_off() {
     let Some(lab) = Rig::lab("kept-xsk", Topology::TwoInterfaces) else {
@@ -112,6 +135,10 @@ fn a_kept_program_in_the_way_of_new_xsk_is_named_with_what_takes_it_off() {
     };
     let (done, said) = xdp(&lab, &["load"]);
     assert!(done, "{said}");
+    let first = program(&lab);
+    // As the process does that has it.
+    let folder = File::open(lab.bpffs().join("millrace/enp1s0")).expect("its folder");
+    folder.try_lock().expect("nobody has it");
     let configuration = "xsk = newXsk({ifName=\"enp1s0\", NIC_queue_id=0})\n\
         addLocal(\"192.0.2.1:53\", {xskSocket=xsk})\n";
     let mut rig = Rig::start_in(lab, &(configuration.to_owned() + REFUSED));
@@ -124,6 +151,8 @@ fn a_kept_program_in_the_way_of_new_xsk_is_named_with_what_takes_it_off() {
     );
     assert!(rig.asks(ADDRESS, PATIENCE));
     let lab = rig.stop();
+    assert_eq!(program(&lab), first);
+    drop(folder);
     let (done, said) = xdp(&lab, &["unload"]);
     assert!(done, "{said}");
 }
