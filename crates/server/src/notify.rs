@@ -17,7 +17,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// By what name the descriptor store knows our listening sockets.
-const STORED: &str = "millrace";
+pub const STORED: &str = "millrace";
 
 /// Descriptors of one message: the kernel takes 253.
 const AT_ONCE: usize = 200;

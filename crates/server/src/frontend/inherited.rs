@@ -6,8 +6,9 @@ use nix::sys::socket::{
     SockType, SockaddrLike, SockaddrStorage, UnixAddr, getsockname, getsockopt, sockopt,
 };
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -17,7 +18,7 @@ pub struct Inherited {
     udp: HashMap<SocketAddr, Vec<UdpSocket>>,
     tcp: HashMap<SocketAddr, Vec<TcpListener>>,
     named: HashMap<PathBuf, (UnixListener, Owner)>,
-    /// Of which whoever started us has duplicates.
+    /// Of which whoever started us has duplicates, and keeps them.
     lent: HashSet<SocketAddr>,
 }
 
@@ -38,10 +39,32 @@ impl Inherited {
         None
     }
 
-    /// The same for a socket of which whoever started us has a duplicate, as systemd has of what it listens at itself.
+    /// The same for a socket of which whoever started us has a duplicate, and keeps it: systemd, of what a socket unit listens at.
     pub fn add_lent(&mut self, socket: OwnedFd) -> Option<OwnedFd> {
         self.lent.extend(address_of(&socket));
         self.add(socket)
+    }
+
+    /// Duplicates of the sockets of this address, as lent as these are.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub fn copies_at(&self, address: SocketAddr) -> io::Result<Inherited> {
+        let udp = self.udp.get(&address).into_iter().flatten();
+        let tcp = self.tcp.get(&address).into_iter().flatten();
+        let mut copies = Inherited::default();
+        for socket in udp.map(AsFd::as_fd).chain(tcp.map(AsFd::as_fd)) {
+            copies.add_lent(socket.try_clone_to_owned()?);
+        }
+        Ok(copies)
+    }
+
+    /// Closes all but what is lent and stands at no address of which this is true.
+    pub fn keep_lent(&mut self, is_served: impl Fn(SocketAddr) -> bool) {
+        let stays = |address: &SocketAddr| self.lent.contains(address) && !is_served(*address);
+        self.udp.retain(|address, _| stays(address));
+        self.tcp.retain(|address, _| stays(address));
+        self.named.clear();
     }
 
     /// Whether somebody else may go on with the sockets of this address.

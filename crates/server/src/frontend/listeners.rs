@@ -39,7 +39,7 @@ pub struct Sockets {
     /// What the UDP sockets were given last; see [`Sockets::size_buffers`].
     buffers: Mutex<UdpBuffers>,
     /// Nobody else has them, or will go on with them.
-    is_ours: bool,
+    pub is_ours: bool,
 }
 
 impl Sockets {

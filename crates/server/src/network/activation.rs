@@ -4,6 +4,7 @@
 //! follow at 4, 5, 6, …, if any." `LISTEN_PID` says which process they are for, `LISTEN_FDS` how many there are.
 
 use super::helper::sys;
+use crate::notify;
 use nix::unistd::{Pid, getpid};
 use std::io;
 use std::ops::Range;
@@ -31,12 +32,21 @@ fn numbers(owner: &str, count: &str, process: Pid) -> Range<RawFd> {
     FIRST..end
 }
 
-/// The descriptors that this process was started with. To be called once, before anything else is opened.
+/// The descriptors that this process was started with, and which of them are of the descriptor store: systemd gives those up when
+/// we do, and those of a socket unit never. To be called once, before anything else is opened.
 ///
 /// # Errors
 /// No descriptors left.
-pub fn take() -> io::Result<Vec<OwnedFd>> {
-    descriptors(getpid()).map(sys::given).collect()
+pub fn take() -> io::Result<Vec<(OwnedFd, bool)>> {
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let given = descriptors(getpid()).enumerate();
+    let given = given.map(|(place, number)| Ok((sys::given(number)?, is_stored(&names, place))));
+    given.collect()
+}
+
+/// Whether the descriptor in this place has the name that ours have in the store.
+fn is_stored(names: &str, place: usize) -> bool {
+    names.split(':').nth(place) == Some(notify::STORED)
 }
 
 #[cfg(test)]
@@ -56,5 +66,16 @@ mod tests {
         ] {
             assert_eq!(numbers(owner, count, us), 3..3, "{owner} {count}");
         }
+    }
+
+    #[test]
+    fn those_of_the_store_are_told_from_those_of_a_socket_unit() {
+        let stored = |names: &str| [0, 1, 2].map(|place| is_stored(names, place));
+        assert_eq!(stored("millrace:millrace.socket"), [true, false, false]);
+        assert_eq!(
+            stored("millrace.socket:millrace:millrace"),
+            [false, true, true]
+        );
+        assert_eq!(stored(""), [false; 3]);
     }
 }

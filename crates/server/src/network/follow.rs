@@ -274,7 +274,7 @@ impl<N: Fn(Notice)> Following<N> {
         };
         server.reach_over_xsk(device, mac);
         let name = self.due.device_name(device);
-        log::notice!("Server reached over AF_XDP"; server = server.options.address, interface = name, next_hop = MacText(mac));
+        log::notice!("Server reached over AF_XDP"; server = server.name_with_address(), interface = name, next_hop = MacText(mac));
         (self.notify)(Notice::PathChanged);
     }
 
@@ -283,7 +283,7 @@ impl<N: Fn(Notice)> Following<N> {
             return;
         };
         server.xsk.clear();
-        log::warn!("Server reached by kernel sockets"; server = server.options.address, reason = reason);
+        log::warn!("Server reached by kernel sockets"; server = server.name_with_address(), reason = reason);
         (self.notify)(Notice::PathChanged);
     }
 }

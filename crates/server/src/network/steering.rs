@@ -241,7 +241,8 @@ impl Steered {
         self.entered.contains(&queue)
     }
 
-    fn status(&self, open_ports: u32, queues: Vec<QueueStatus>) -> DeviceStatus {
+    fn status(&self, open_ports: u32, mut queues: Vec<QueueStatus>) -> DeviceStatus {
+        queues.sort_unstable_by_key(|queue| queue.number);
         let destinations = self.taken();
         let pairs = self.backends.iter();
         let mut backends: Vec<_> = pairs.map(|pair| (pair.source, pair.backend)).collect();
@@ -512,5 +513,25 @@ mod tests {
         assert_eq!(taken(&steering), 16);
         steering.apply(&planned(61..77)).expect("room");
         assert_eq!(taken(&steering), 16);
+    }
+
+    #[test]
+    fn queues_are_listed_by_number_whichever_came_first() {
+        let Some((_, steering)) = with_program() else {
+            return;
+        };
+        let queue = |number| QueueStatus {
+            number,
+            zero_copy: false,
+            is_polled: false,
+            entered: true,
+            heartbeat: 0,
+            received: 0,
+            sent: 0,
+            frames: String::new(),
+        };
+        let status = steering.status(|_| [1, 10, 0].map(queue).into());
+        let numbers = status.devices[0].queues.iter().map(|queue| queue.number);
+        assert_eq!(numbers.collect::<Vec<u32>>(), [0, 1, 10]);
     }
 }

@@ -112,7 +112,7 @@ impl Interface {
                 1 => ("queue", "is"),
                 _ => ("queues", "are"),
             };
-            format!("{word} {} of {} {is} {how}", numbers.join(", "), self.name)
+            format!("{word} {} {is} {how}", numbers.join(", "))
         }));
         parts.extend(self.arrival);
         format!("{}: {}", self.name, parts.join("; "))
@@ -166,11 +166,11 @@ mod tests {
                 "queries to 192.0.2.1:53, 192.0.2.9:53 come over AF_XDP".to_owned(),
             );
         }
-        let line = "enp1s0: AF_XDP program attached in native mode; queues 0, 1 of enp1s0 are served over AF_XDP, copy mode; queries to 192.0.2.1:53, 192.0.2.9:53 come over AF_XDP";
+        let line = "enp1s0: AF_XDP program attached in native mode; queues 0, 1 are served over AF_XDP, copy mode; queries to 192.0.2.1:53, 192.0.2.9:53 come over AF_XDP";
         assert_eq!(account.take_all(), [line]);
         assert!(account.take_all().is_empty());
         account.queue(&one, 2, "served over AF_XDP, copy mode".to_owned());
-        let line = "enp1s0: queue 2 of enp1s0 is served over AF_XDP, copy mode";
+        let line = "enp1s0: queue 2 is served over AF_XDP, copy mode";
         assert_eq!(account.take_all(), [line]);
     }
 

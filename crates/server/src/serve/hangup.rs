@@ -26,6 +26,9 @@ pub(super) fn heard_after<T>(work: impl FnOnce() -> T) -> io::Result<(T, Signal)
     Ok((done, hangups))
 }
 
+/// The names of what [`ends`] hears, in its order.
+pub(super) const ENDS: [&str; 2] = ["SIGTERM", "SIGINT"];
+
 /// Has each SIGTERM and SIGINT heard from now on. Starts no thread.
 ///
 /// # Errors

@@ -20,7 +20,7 @@ const LET_GO_WITHIN: Duration = Duration::from_secs(1);
 impl Daemon {
     /// Has those of `listeners` leave that `config` does not have, and the others serve.
     pub(super) fn let_leave(
-        &self,
+        &mut self,
         mut listeners: Vec<Option<Arc<Sockets>>>,
         config: &Config,
         before: &Config,
@@ -36,8 +36,28 @@ impl Daemon {
         self.instance.listeners.replace(listeners);
         for sockets in gone {
             self.services.refuse(&LocalAddress::Ip(sockets.address));
+            self.keep_lent(&sockets);
             take_no_more(&sockets);
             self.order(|| Order::Unlisten(sockets.number));
+        }
+    }
+
+    /// A socket unit lends its sockets once, at the start, and nobody can bind its addresses: duplicates stay, which nobody reads
+    /// until a listener has such an address again.
+    fn keep_lent(&mut self, sockets: &Sockets) {
+        if sockets.is_ours {
+            return;
+        }
+        self.lent.close(sockets.address);
+        match sockets.duplicates() {
+            // None comes back: each is a socket of that address.
+            Ok(copies) => copies
+                .into_iter()
+                .for_each(|copy| drop(self.lent.add_lent(copy))),
+            Err(error) => log::warn!(
+                "{}: to serve it again takes a restart, for what the socket unit lent is not kept: {error}",
+                sockets.address
+            ),
         }
     }
 

@@ -43,6 +43,7 @@ use crate::config::spec::Spec;
 use crate::config::{Config, LuaState};
 use crate::control::metrics::Metrics;
 use crate::control::socket::Estate;
+use crate::frontend::inherited::Inherited;
 use crate::instance::Instance;
 use crate::local::{Keeper, Line, Local};
 use crate::log;
@@ -183,6 +184,8 @@ pub struct Daemon {
     cleaned: Instant,
     /// The socket of our own commands, for the next process.
     estate: Option<Estate>,
+    /// Of socket units, for listeners that are not there now.
+    lent: Inherited,
     /// The process that is to take over, while it starts.
     successor: Option<Successor>,
     /// The process that this one takes over from, until it may go.

@@ -12,7 +12,6 @@ use crate::config::spec::Purpose;
 use crate::config::zones::ZoneSpecs;
 use crate::config::{self, Config, Listener, LuaState};
 use crate::control::{console, web};
-use crate::frontend::inherited::Inherited;
 use crate::frontend::listeners::Sockets;
 use crate::local::{Line, Local};
 use crate::log;
@@ -216,9 +215,11 @@ impl Daemon {
                 .to_owned()
         })?;
         let pulses = self.instance.pulses.as_ref();
-        let (place, none) = ((number, listener), &mut Inherited::default());
-        bind_listener(place, self.workers.len(), pulses, &self.helper, none)
-            .map_err(|error| occupied::cannot_serve(listener.address, &error))
+        let (place, workers) = ((number, listener), self.workers.len());
+        let lent = self.lent.copies_at(listener.address);
+        let sockets = lent
+            .and_then(|mut lent| bind_listener(place, workers, pulses, &self.helper, &mut lent));
+        sockets.map_err(|error| occupied::cannot_serve(listener.address, &error))
     }
 
     pub(super) fn swap(&mut self, config: Config, opened: Opened) -> Vec<String> {

@@ -1,8 +1,8 @@
 //! What runs beside the workers, in the asynchronous runtime: TCP, health checks, web server, control socket, signals.
 //! Nothing here is on the packet path.
 
-use super::Event;
 use super::overview::Overview;
+use super::{Event, hangup};
 use crate::backend::health::{Beats, Checks, OnChange};
 use crate::backend::ports::Rotation;
 use crate::clock::Now;
@@ -103,7 +103,7 @@ impl Services {
         runtime.spawn(forward_reload(signals.hangups, events.clone()));
         let (told, is_told_to_end) = watch::channel(false);
         let (told, is_stopping) = (Arc::new(told), Arc::<AtomicBool>::default());
-        for signal in signals.ends {
+        for signal in signals.ends.into_iter().zip(hangup::ENDS) {
             let begin = (Arc::clone(&told), Arc::clone(&is_stopping));
             runtime.spawn(forward_stop(signal, events.clone(), begin));
         }
@@ -339,14 +339,17 @@ fn tell_of_servers(events: Sender<Event>) -> OnChange {
 /// Tells the control thread of each signal that asks for the end. One that hangs (it reads a file that does not end) must not
 /// keep the process from it.
 async fn forward_stop(
-    mut signal: Signal,
+    (mut signal, name): (Signal, &str),
     events: Sender<Event>,
     (told, has_begun): (Arc<watch::Sender<bool>>, Arc<AtomicBool>),
 ) {
     while signal.recv().await.is_some() {
-        told.send_replace(true);
+        let is_first = !told.send_replace(true);
         if events.send(Event::Stop).is_err() {
             return;
+        }
+        if is_first {
+            log::info!("{name}: millrace stops");
         }
         tokio::time::sleep(BEGINS_WITHIN).await;
         if !has_begun.load(Relaxed) {

@@ -142,6 +142,7 @@ impl Daemon {
             cleaned: Instant::now(),
             estate: ground.estate,
             successor: None,
+            lent: std::mem::take(&mut legacy.sockets),
             predecessor: legacy.predecessor.take(),
             has_left: false,
         })
@@ -466,10 +467,6 @@ fn instance(
     let watch = Box::new(Bitmaps(Arc::clone(steering)));
     let ports =
         Ports::new(workers, PORTS_PER_SOURCE, watch).map_err(system("making backend ports"))?;
-    ports.size_buffers(config.tuning.udp_buffers);
-    for server in &config.servers {
-        prepare(server, &ports);
-    }
     let mut random =
         Random::from_kernel().map_err(system("asking the kernel for random numbers"))?;
     let outstanding = config.tuning.maximum_udp_outstanding;
@@ -477,8 +474,14 @@ fn instance(
     let is_first = legacy.predecessor.is_none();
     let is_hopeless = is_first && lock(steering).devices().next().is_none();
     let pulses = pulses(wants_xdp(&config) && !is_hopeless);
+    let listeners = listeners(&config, workers, pulses.as_ref(), legacy)?;
+    // What is left of the descriptors is theirs.
+    ports.size_buffers(config.tuning.udp_buffers);
+    for server in &config.servers {
+        prepare(server, &ports);
+    }
     Ok(Instance {
-        listeners: listeners(&config, workers, pulses.as_ref(), legacy)?,
+        listeners,
         named: NamedSockets::default(),
         pulses,
         exchanges: Exchanges::new(workers, outstanding, servers, &mut random),

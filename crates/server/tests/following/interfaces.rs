@@ -114,7 +114,7 @@ fn an_interface_that_goes_and_comes_under_wildcards_is_a_line_each() {
     let told: Vec<&String> = attached.collect();
     assert_eq!(told.len(), 1, "{come:?}");
     assert!(
-        told[0].contains("queues 0, 1 of enp1s0 are served over AF_XDP"),
+        told[0].contains("queues 0, 1 are served over AF_XDP"),
         "{come:?}"
     );
     assert!(told[0].contains("come over AF_XDP"), "{come:?}");

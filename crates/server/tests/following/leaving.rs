@@ -159,7 +159,7 @@ fn a_daemon_that_ends_answers_what_waits_and_takes_no_more() {
         "addLocal(\"{ADDRESS}\", {{reusePort=true}})\n\
          newServer({{address=\"{SERVER}\", healthCheckMode=\"up\"}})\n"
     );
-    let Some(rig) = Rig::start("leaveend", &configuration) else {
+    let Some(mut rig) = Rig::start("leaveend", &configuration) else {
         return;
     };
     let server = socket_in(&rig.lab.backend(), SERVER);
@@ -167,6 +167,7 @@ fn a_daemon_that_ends_answers_what_waits_and_takes_no_more() {
     ask(&client);
     let queries = taken(&server);
     kill(rig.daemon(), Signal::SIGTERM).expect("to signal");
+    rig.says("SIGTERM: millrace stops");
     is_closed(&rig);
     for (mut message, from) in queries {
         message[2] |= 0x80;

@@ -220,6 +220,7 @@ fn a_worker_has_as_many_frames_after_a_restart() {
     let frames = |rig: &Rig| rig.metric("millrace_xsk_umem_frames", &[]);
     let before = frames(&rig);
     let process = restarted(&mut rig);
+    rig.says("enp1s0: the AF_XDP program has taken the last one's place, in native mode");
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
     rig.awaits(&format!("{before} frames"), || frames(&rig) == before);
     end(process);

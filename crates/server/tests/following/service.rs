@@ -394,6 +394,44 @@ fn f38_what_came_to_a_socket_unit_before_the_start_is_answered() {
     daemon.wait().expect("its end");
 }
 
+/// Nobody can bind an address of a socket unit, and the unit lends its sockets once.
+#[test]
+fn sockets_of_a_socket_unit_are_there_when_their_listener_comes_back() {
+    let Some(lab) = lab("lentagain") else { return };
+    let mut manager = Manager::start();
+    let opened = lab.server().run(|| {
+        let (udp, tcp) = (UdpSocket::bind(ADDRESS)?, TcpListener::bind(ADDRESS)?);
+        Ok::<_, io::Error>([OwnedFd::from(udp), OwnedFd::from(tcp)])
+    });
+    let sockets = opened.expect("the namespace").expect("the unit's sockets");
+    let of_the_unit = sockets
+        .each_ref()
+        .map(|socket| socket.try_clone().expect("a copy"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let other = format!("setACL(\"0.0.0.0/0\")\naddLocal(\"192.0.2.1:5300\")\n{REFUSED}");
+    let both = format!("{other}addLocal(\"{ADDRESS}\")\n");
+    let write = |text: &str| fs::write(folder.path().join("again.lua"), text).expect("a file");
+    // One that no listener has at the start, too.
+    write(&other);
+    let mut daemon = start_with(&lab, sockets, folder.path(), &manager.path);
+    manager.awaits("READY=1");
+    for text in [&both, &other, &both] {
+        write(text);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
+        let command = command.arg("reload").arg("--control");
+        let output = command.arg(folder.path().join("again")).output();
+        let output = output.expect("millrace reload");
+        assert!(output.status.success(), "{output:?}");
+        let served = ask(&lab.client(), ADDRESS, Duration::from_secs(5));
+        assert_eq!(served, text == &both, "{text}");
+    }
+    let connected = lab.client().run(|| TcpStream::connect(ADDRESS));
+    connected.expect("the namespace").expect("TCP");
+    drop(of_the_unit);
+    daemon.kill().expect("to end it");
+    daemon.wait().expect("its end");
+}
+
 /// `interface=` was changed, and then `systemctl restart`: what the store has would keep the listener from its own address.
 #[test]
 fn f38_kept_sockets_of_another_interface_give_way() {

@@ -16,6 +16,7 @@
 //! address drain when nobody is asked from it any more ([`Ports::retire_unused`]), and are used again if it comes back
 //! meanwhile.
 
+mod descriptors;
 mod reader;
 mod rotation;
 
@@ -31,8 +32,8 @@ use crate::config::UdpBuffers;
 use crate::random::Random;
 use arc_swap::{ArcSwap, Guard};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{setsockopt, sockopt::RcvBuf};
+use std::fmt::Display;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -177,11 +178,13 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// No pools yet; `per_source` ports each when they come.
+    /// No pools yet; `per_source` ports each when they come, or fewer where the limit of descriptors, raised as far as may be, has
+    /// no room for them beside all that others need.
     ///
     /// # Errors
     /// When the kernel gives no epoll descriptors.
     pub fn new(workers: usize, per_source: usize, watch: Box<dyn PortWatch>) -> io::Result<Ports> {
+        descriptors::raise_limit();
         let epoll = |_| Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC);
         Ok(Ports {
             pools: ArcSwap::default(),
@@ -254,7 +257,6 @@ impl Ports {
         if let Some(index) = pools.iter().position(open) {
             return Ok(index as u16);
         }
-        raise_descriptor_limit();
         let index = place_for(&pools, leaving)?;
         let former = pools.get(usize::from(index));
         let mut pool = match former.filter(|pool| pool.leaving == *leaving) {
@@ -273,23 +275,27 @@ impl Ports {
         Ok(index)
     }
 
-    /// `ports`, and as many new ones as are missing.
+    /// `ports`, and as many new ones as are missing and there is room for.
     fn bind_all(
         &self,
         pool: u16,
         leaving: &Leaving,
         mut ports: Vec<Arc<BoundPort>>,
     ) -> io::Result<Vec<Arc<BoundPort>>> {
-        while ports.len() < self.per_source {
+        let share = descriptors::share_of(self.per_source, ports.len());
+        let mut reason = None;
+        while ports.len() < share && reason.is_none() {
             match self.bind(pool, ports.len(), leaving) {
                 Ok(port) => ports.push(port),
                 Err(error) if ports.is_empty() => return Err(error),
-                Err(error) => {
-                    let text = shortfall(leaving.from, ports.len(), self.per_source, &error);
-                    crate::log::warn!("{text}");
-                    break;
-                }
+                Err(error) => reason = Some(error.to_string()),
             }
+        }
+        if ports.len() < self.per_source {
+            let reason =
+                reason.unwrap_or_else(|| "listeners and clients need descriptors too".to_owned());
+            let text = shortfall(leaving.from, ports.len(), self.per_source, &reason);
+            crate::log::warn!("{text}");
         }
         let wanted = self.wanted_buffers();
         let shortfall = ports
@@ -411,20 +417,10 @@ fn place_for(pools: &Pools, leaving: &Leaving) -> io::Result<u16> {
         .ok_or_else(|| io::Error::other("65,535 source addresses are in use: no more are possible"))
 }
 
-/// Up to what the administrator allows: each source address wants a thousand descriptors, and the usual soft limit is that.
-fn raise_descriptor_limit() {
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < hard
-    {
-        // A refusal shows as a shortfall of ports.
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-    }
-}
-
-fn shortfall(source: SocketAddr, opened: usize, wanted: usize, error: &io::Error) -> String {
-    let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
+fn shortfall(source: SocketAddr, opened: usize, wanted: usize, reason: &dyn Display) -> String {
+    let limit = descriptors::limit();
     format!(
-        "{opened} of {wanted} backend ports on {}: {error} (limit of descriptors: {limit}; each source address needs {wanted})",
+        "{opened} of {wanted} backend ports on {}: {reason} (limit of descriptors: {limit}; each source address needs {wanted})",
         source.ip()
     )
 }

@@ -20,6 +20,7 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::Sender;
 use xsk::{Handed, Program};
@@ -56,8 +57,11 @@ impl Legacy {
     /// Standard input is no such socket, or the old process is gone.
     pub(crate) fn receive(succeed: bool) -> io::Result<Legacy> {
         let mut legacy = Legacy::default();
-        let lent = activation::take()?.into_iter();
-        let left = lent.filter_map(|socket| legacy.sockets.add_lent(socket));
+        let given = activation::take()?.into_iter();
+        let left = given.filter_map(|(socket, is_stored)| match is_stored {
+            true => legacy.sockets.add(socket),
+            false => legacy.sockets.add_lent(socket),
+        });
         left.for_each(|_| say_stray());
         if succeed {
             // The helper that started this process blocks signals, and its mask has come along. SIGHUP waits until it is heard.
@@ -123,13 +127,24 @@ impl Legacy {
         }
     }
 
-    /// Says whose sockets are closed now, because no listener of `listeners` has their address.
+    /// Closes the sockets whose address no listener of `listeners` has, and says so; what is lent stays for a listener that a
+    /// reload may bring.
     pub(crate) fn close_unused(&mut self, listeners: &[Listener]) {
-        let unused = std::mem::take(&mut self.sockets).left();
-        let unused = unused.iter();
-        let unused = unused.filter(|address| !listeners.iter().any(|one| one.address == **address));
-        unused.for_each(|address| log::notice!("{address} is not served any more"));
+        let is_served = |address| listeners.iter().any(|one| one.address == address);
+        let lines = lines_of_unused(&self.sockets, is_served);
+        lines.iter().for_each(|line| log::notice!("{line}"));
+        self.sockets.keep_lent(is_served);
     }
+}
+
+fn lines_of_unused(unused: &Inherited, is_served: impl Fn(SocketAddr) -> bool) -> Vec<String> {
+    let addresses = unused.left().into_iter();
+    let unwanted = addresses.filter(|address| !is_served(*address));
+    let line = |address| match unused.is_lent(address) {
+        true => format!("sockets of LISTEN_FDS for {address} are not used: no addLocal has it"),
+        false => format!("{address} is not served any more"),
+    };
+    unwanted.map(line).collect()
 }
 
 impl Predecessor {
@@ -202,11 +217,12 @@ impl Daemon {
             let (None, Some(device), Some(mut program)) = (device, planned, program) else {
                 continue;
             };
+            let mode = if handed.native { "native" } else { "generic" };
             match program.succeed(handed, parts) {
                 Ok(()) => {
                     lock(&self.steering).insert(device, Attached::Ours(program));
                     log::info!(
-                        "{}: the AF_XDP program has taken the last one's place",
+                        "{}: the AF_XDP program has taken the last one's place, in {mode} mode",
                         device.name
                     );
                 }
@@ -274,5 +290,27 @@ fn tell_when_gone(end: OwnedFd, events: Sender<Event>) {
     let name = "predecessor".to_owned();
     if let Err(error) = std::thread::Builder::new().name(name).spawn(wait) {
         log::warn!("no thread to await the end of the process before this one: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+
+    #[test]
+    fn sockets_that_no_listener_has_are_told_of_by_where_they_come_from() {
+        let mut sockets = Inherited::default();
+        let [lent, served] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let [lent_at, served_at] = [&lent, &served].map(|socket| socket.local_addr().unwrap());
+        assert!(sockets.add_lent(lent.into()).is_none());
+        assert!(sockets.add(served.into()).is_none());
+        let mut lines = lines_of_unused(&sockets, |_| false);
+        lines.sort();
+        let expected = [
+            format!("{served_at} is not served any more"),
+            format!("sockets of LISTEN_FDS for {lent_at} are not used: no addLocal has it"),
+        ];
+        assert_eq!(lines, expected);
     }
 }
