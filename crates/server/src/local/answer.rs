@@ -255,10 +255,12 @@ impl Asked {
         }
     }
 
-    /// The number of the zone that is asked for by its very name.
+    /// The number of the zone that is asked for by its very name, and serves the query's pool.
     fn zone(&self) -> Option<usize> {
         let name = self.found.parts.qname(&self.message);
-        self.config.local.zones().number_of(name)
+        let pools = &self.config.authority.pools;
+        let number = self.config.local.zones().number_of(name);
+        number.filter(|number| pools.serves(*number, self.found.pool))
     }
 
     /// An answer without records, with this code and extended error.
@@ -351,10 +353,10 @@ impl Asked {
         action: Action,
         session: Option<&Session>,
     ) -> Result<(&Arc<Live>, &Arc<ZoneSettings>), u16> {
-        let name = self.found.parts.qname(&self.message);
         // RFC 1035 §4.1.2: QCLASS "specifies the class of the query", and IN is that of all zones here.
         let is_internet = self.found.parts.qclass == class::IN;
-        let zone = self.config.local.find(name).filter(|_| is_internet);
+        let number = self.zone().filter(|_| is_internet);
+        let zone = number.and_then(|number| self.config.local.numbered(number));
         // RFC 5936 §2.2.1: "If a server is not authoritative for the queried zone, the server SHOULD set the value to
         // NotAuth(9)."
         let (live, settings) = zone.ok_or(rcode::NOTAUTH)?;

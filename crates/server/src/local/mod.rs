@@ -170,7 +170,12 @@ impl Local {
 
     /// The zone with this apex, and its settings.
     pub fn find(&self, apex: Name<'_>) -> Option<(&Arc<Live>, &Arc<ZoneSettings>)> {
-        let entry = self.entries.get(self.zones.number_of(apex)?)?;
+        self.numbered(self.zones.number_of(apex)?)
+    }
+
+    /// The zone with this number, and its settings.
+    pub fn numbered(&self, number: usize) -> Option<(&Arc<Live>, &Arc<ZoneSettings>)> {
+        let entry = self.entries.get(number)?;
         Some((&entry.live, &entry.settings))
     }
 

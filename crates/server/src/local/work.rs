@@ -89,6 +89,7 @@ impl Work {
         settings: &ZoneSettings,
         state: &Arc<StateDirectory>,
     ) -> Result<(), StoreError> {
+        // That may bring the greatest serial from the disk.
         self.store(live, settings, state);
         let greatest = self.greatest;
         let store = self.store(live, settings, state);

@@ -48,7 +48,7 @@ impl ZonePools {
 
     /// Whether the zone with this number serves this pool.
     #[inline]
-    pub(super) fn serves(&self, zone: usize, pool: PoolId) -> bool {
+    pub fn serves(&self, zone: usize, pool: PoolId) -> bool {
         self.of_zone.is_empty() || self.of_zone[zone].contains(&pool)
     }
 }
