@@ -311,8 +311,8 @@ impl Outlets {
         });
     }
 
-    /// A response came over AF_XDP after its query had ended, whose server is forgotten with it: that way is trusted, if not for its speed.
-    pub fn count_late_xsk_response(&self, remote: SocketAddr, env: &Env<'_>) {
+    /// A response came over AF_XDP that ends no query, late or malformed: that way is trusted, if not what its server says.
+    pub fn count_stray_xsk_response(&self, remote: SocketAddr, env: &Env<'_>) {
         let servers = self.instance.exchanges.servers();
         servers.each_at(remote, |server| server.trust.count_received(env.shard.lane));
     }

@@ -539,8 +539,8 @@ fn response(
         Err(reason) => {
             if reason.has_come() {
                 outlets.count_xsk_response(waiting, env);
-            } else if reason == DropReason::ResponseLate {
-                outlets.count_late_xsk_response(remote, env);
+            } else if reason.is_of_its_server() {
+                outlets.count_stray_xsk_response(remote, env);
             }
             outlets.devices.umem().give(frame);
             outlets.refuse(reason, waiting, env);

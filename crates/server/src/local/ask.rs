@@ -32,8 +32,8 @@ const TRIES: [Duration; 3] = [
     Duration::from_secs(4),
 ];
 
-/// How long a connection may take, how long another one to a primary that has just had one, and how long the next octets of a
-/// transfer.
+/// How long a connection, and the answer to an SOA query over it, may take; how long another one to a primary that has just had one;
+/// and how long the next message of a transfer.
 pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 pub(super) const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(20);
@@ -71,7 +71,8 @@ impl Patience {
             after_error: AfterError::Soon,
         },
         connect: CONNECT_WITHIN,
-        silence: SILENCE,
+        // A server that accepts connections and is stuck: others, and what is told meanwhile, wait behind it.
+        silence: CONNECT_WITHIN,
     };
 
     /// For one that said nothing the last time, when another one has answered.

@@ -482,7 +482,7 @@ impl Live {
         });
         self.note_expiry(settings);
         let expired = if is_expired {
-            "; it has expired, and is answered with SERVFAIL until a primary confirms it"
+            "; it has expired, and is answered with SERVFAIL until a primary confirms it or sends another version"
         } else {
             ""
         };

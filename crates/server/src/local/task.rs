@@ -217,7 +217,7 @@ impl Follower {
             self.live.expire();
             self.publish();
             log::error!(
-                "zone {} has expired, and is answered with SERVFAIL until a primary confirms it",
+                "zone {} has expired, and is answered with SERVFAIL until a primary confirms it or sends another version",
                 self.live.apex
             );
         }
@@ -556,24 +556,33 @@ impl Follower {
 
     /// Asks the primaries, `preferred` first and those last that were silent the last time, until one has sent a newer version.
     /// Whoever has the zone as it is here confirms it. `forced`: the whole zone, whatever its serial.
+    ///
+    /// RFC 1034 §4.3.5: where a zone has expired, the secondary "must assume that its copy of the zone is obsolete and discard it".
+    /// So where nobody has that version or sends a newer one, whoever has an older one is asked once more, for that.
     async fn refresh(&mut self, preferred: Option<IpAddr>, forced: bool) {
         self.live.begin("asking primaries");
         let mut reasons = Vec::new();
         let (mut confirmed, mut is_missed) = (None::<(String, Option<u32>)>, false);
-        for peer in &self.in_turn(preferred) {
+        let primaries = self.in_turn(preferred).into_iter();
+        let mut turns: VecDeque<_> = primaries.map(|peer| (peer, forced)).collect();
+        while let Some((peer, whole)) = turns.pop_front() {
+            if confirmed.is_some() && whole && !forced {
+                continue;
+            }
             // Whoever was silent is not waited for again as long, where another one has confirmed the zone.
             let patience = match confirmed.is_some() && self.silent.contains(&peer.address) {
                 true => Patience::SHORT,
                 false => Patience::WHOLE,
             };
-            let word = self.refresh_from(peer, forced, patience).await;
+            let word = self.refresh_from(&peer, whole, patience).await;
             if let Ok(Word::Missed(_, error)) | Err(error) = &word
                 && error.is_overtaken()
             {
                 // No failure of theirs.
                 return self.live.end(true, format!("not refreshed: {error}"));
             }
-            self.remember(peer, &word);
+            self.remember(&peer, &word);
+            let address = peer.address;
             let error = match word {
                 Ok(Word::Came(said, expires_in)) => {
                     if peer.blocks_notify {
@@ -592,9 +601,14 @@ impl Follower {
                     is_missed = true;
                     format!("it offers serial {serial}, which did not come: {error}")
                 }
-                Err(error) => error.to_string(),
+                Err(error) => {
+                    if matches!(error, AskError::Behind { .. }) && self.live.state().is_expired {
+                        turns.push_back((peer, true));
+                    }
+                    error.to_string()
+                }
             };
-            reasons.push(format!("{}: {error}", peer.address));
+            reasons.push(format!("{address}: {error}"));
         }
         let is_confirmed = confirmed.is_some();
         reasons.splice(0..0, confirmed.map(|(said, _)| said));

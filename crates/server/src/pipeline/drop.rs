@@ -112,6 +112,12 @@ impl DropReason {
         )
     }
 
+    /// Whether the response that is dropped is one that its server made of a query, and no client gets: it came late, or is wrong.
+    pub fn is_of_its_server(self) -> bool {
+        use DropReason::{ResponseLate, ResponseMalformed, ResponseMismatch};
+        matches!(self, ResponseLate | ResponseMalformed | ResponseMismatch)
+    }
+
     /// The label of the counter, and what the mirror and `explain` say.
     pub fn name(self) -> &'static str {
         match self {

@@ -36,11 +36,18 @@ pub fn accept(
     let Some(forwarder) = &env.forwarder else {
         return Err(DropReason::ResponseUnexpected);
     };
-    let received = &message[..length];
     let exchanges = forwarder.exchanges;
     let (ends, tuning) = ((local, remote), &env.config.tuning);
     let allow_empty = tuning.allow_empty_responses;
-    let taken = exchanges.take_with(ends, received, allow_empty, env.now, env.shard, waiting);
+    let mut take = |received: &[u8]| {
+        exchanges.take_with(ends, received, allow_empty, env.now, env.shard, waiting)
+    };
+    let mut taken = take(&message[..length]);
+    if taken == Err(DropReason::ResponseMalformed)
+        && let Some(cut) = without_broken_records(&mut message[..length])
+    {
+        taken = take(&message[..cut]);
+    }
     let parts = taken.inspect_err(|reason| count_noncompliant(*reason, env.shard))?;
     let length = match tuning.truncate_tc {
         true => cut_truncated(waiting, parts, message, env)?,
@@ -121,6 +128,23 @@ fn count_noncompliant(reason: DropReason, shard: &Shard) {
     ) {
         shard.count(Counter::NoncompliantResponses);
     }
+}
+
+/// Leaves of a response with TC nothing but header and question, and says how long that is: servers cut such responses within a
+/// record, or count records that they left out. `None`: it has no TC, or no whole question.
+///
+/// RFC 2181 §9: "When a DNS client receives a reply with TC set, it should ignore that response, and query again, using a
+/// mechanism, such as a TCP connection, that will permit larger replies". So all that a client needs of it is TC.
+#[cold]
+fn without_broken_records(message: &mut [u8]) -> Option<usize> {
+    Header::read(message).filter(|header| header.qr() && header.tc())?;
+    edit_header(message, |header| {
+        header.set_answer_count(0);
+        header.set_authority_count(0);
+        header.set_additional_count(0);
+    });
+    let question = parse_response(message).ok()?.question?;
+    Some(question.end.into())
 }
 
 /// truncateTC: "truncate TC=1 answers so they are actually empty". Then as [`finish`].

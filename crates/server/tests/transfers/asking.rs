@@ -75,6 +75,41 @@ fn a_zone_that_a_primary_confirms_lives_on_whatever_another_one_offers() {
     ours.until_said("; its IXFR was of no use: the primary answers NOTIMP");
 }
 
+/// RFC 1034 §4.3.5: the copy of a zone that has expired is "obsolete", and to be discarded: nothing is older than it any more.
+#[test]
+fn a_zone_that_has_expired_takes_an_older_version_where_nobody_has_its_own() {
+    let (one, other) = (Primary::start(good(5)), Primary::start(good(5)));
+    let address = |primary: &Primary| format!("127.0.0.1:{}", primary.port);
+    let (first, second) = (address(&one), address(&other));
+    let options = "refreshMin=1, refreshMax=1, retryMin=1, retryMax=1, expireMax=4";
+    let zone = format!("primaries={{'{first}', '{second}'}}, {options}");
+    let ours = Millrace::start(own_port(), &zone);
+    ours.until_serial(5);
+    let refusing = Script {
+        axfr: Deed::Code(rcode::REFUSED),
+        ..good(4)
+    };
+    let expire = || {
+        one.follow(refusing.clone());
+        other.follow(refusing.clone());
+        until(|| asked(ours.port).is_none(), || ours.log());
+    };
+    expire();
+    // Both say something else before either is asked again.
+    ours.command(&["zone", "freeze"]);
+    one.follow(good(4));
+    other.follow(good(5));
+    ours.command(&["zone", "thaw"]);
+    ours.until_serial(5);
+    expire();
+    let log = ours.log();
+    let refused = format!("{first}: the primary answers REFUSED");
+    assert!(log.contains(&refused), "{log}");
+    other.follow(good(4));
+    ours.until_serial(4);
+    ours.until_said(&format!("serial 4 came by AXFR from {second}"));
+}
+
 #[test]
 fn a_primary_that_is_of_no_use_over_udp_is_asked_over_tcp() {
     let primary = Primary::start(good(5));
