@@ -10,7 +10,9 @@
 
 use crate::codes::rcode as rcodes;
 pub use crate::message::OPT_LENGTH;
-use crate::message::{EdnsOption, HEADER_LENGTH, Header, QueryParts, opt_record, parse_response};
+use crate::message::{
+    EdnsOption, HEADER_LENGTH, Header, QueryParts, QuestionParts, opt_record, parse_response,
+};
 
 /// What every client takes over UDP, in octets (RFC 1035 §4.2.1).
 const UDP_PAYLOAD_MIN: usize = 512;
@@ -164,19 +166,22 @@ fn set_header(buffer: &mut [u8], rcode: u8, tc: bool, (questions, additional): (
 
 /// Cuts the response of `length` octets in `buffer` down to header, question and OPT record, and sets TC: what to do
 /// when it is too long for its way. Returns the new length, which any client takes: where options would make it more than
-/// 512 octets, the OPT record loses them. A response that cannot be parsed becomes a header alone; 0 where it does not
-/// even have one.
+/// 512 octets, the OPT record loses them. A response whose records cannot be parsed keeps its question, one without a whole
+/// question becomes a header alone; 0 where it does not even have one.
 pub fn truncate_response(buffer: &mut [u8], length: usize) -> usize {
     let length = length.min(buffer.len());
     let message = &mut buffer[..length];
     let Some(mut header) = Header::read(message) else {
         return 0;
     };
-    let parts = parse_response(message).ok();
-    let edns = parts.and_then(|parts| parts.edns);
-    let mut end = parts.map_or(HEADER_LENGTH, |parts| usize::from(parts.question_end));
+    let edns = parse_response(message).ok().and_then(|parts| parts.edns);
+    let is_asked = header.qr() && header.question_count() == 1;
+    let question = is_asked
+        .then(|| QuestionParts::parse(message).ok())
+        .flatten();
+    let mut end = question.map_or(HEADER_LENGTH, |question| question.end.into());
     header.set_tc(true);
-    header.set_question_count(parts.is_some_and(|parts| parts.question.is_some()).into());
+    header.set_question_count(question.is_some().into());
     header.set_answer_count(0);
     header.set_authority_count(0);
     header.set_additional_count(edns.is_some().into());
@@ -406,10 +411,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_response_is_cut_to_its_header() {
-        let mut junk = Composed::response("www.example.com", 16).octets;
-        junk[7] = 200;
-        let length = junk.len();
+    fn what_is_no_response_is_cut_to_its_question_and_without_one_to_its_header() {
+        let mut broken = Composed::response("www.example.com", 16).octets;
+        broken[7] = 200;
+        let (length, whole) = (broken.len(), broken.clone());
+        assert_eq!(truncate_response(&mut broken, length), 33);
+        assert_eq!(
+            &broken[..12],
+            &[0x12, 0x34, 0x83, 0x80, 0, 1, 0, 0, 0, 0, 0, 0]
+        );
+        assert_eq!(&broken[12..33], &whole[12..33]);
+        // No name ends so.
+        let mut junk = whole;
+        junk[12] = 0xc0;
         assert_eq!(truncate_response(&mut junk, length), 12);
         assert_eq!(
             &junk[..12],

@@ -138,13 +138,9 @@ fn count_noncompliant(reason: DropReason, shard: &Shard) {
 #[cold]
 fn without_broken_records(message: &mut [u8]) -> Option<usize> {
     Header::read(message).filter(|header| header.qr() && header.tc())?;
-    edit_header(message, |header| {
-        header.set_answer_count(0);
-        header.set_authority_count(0);
-        header.set_additional_count(0);
-    });
-    let question = parse_response(message).ok()?.question?;
-    Some(question.end.into())
+    let length = wire::answer::truncate_response(message, message.len());
+    // An error without a question would be believed, whatever has become of its question.
+    (length > HEADER_LENGTH).then_some(length)
 }
 
 /// truncateTC: "truncate TC=1 answers so they are actually empty". Then as [`finish`].

@@ -24,7 +24,7 @@ pub struct QuestionParts {
 impl QuestionParts {
     /// The question behind the header. A pointer cannot be right there: nothing precedes it.
     #[inline]
-    pub(super) fn parse(message: &[u8]) -> Result<QuestionParts, NameError> {
+    pub(crate) fn parse(message: &[u8]) -> Result<QuestionParts, NameError> {
         let (length, labels) = name::measure(&message[HEADER_LENGTH..])?;
         let fields = HEADER_LENGTH + length;
         let [type_high, type_low, class_high, class_low] = *message[fields..]
