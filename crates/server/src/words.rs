@@ -97,9 +97,49 @@ pub fn prefetch(words: &[AtomicU64], place: usize) {
     xsk::prefetch_line(words.as_ptr().wrapping_add(place).cast());
 }
 
+/// Words that are compared or copied without a jump for each.
+pub const GROUP: usize = 4;
+
+/// How many words hold `bytes` bytes, in whole groups.
+pub const fn grouped_words_for(bytes: usize) -> usize {
+    bytes.div_ceil(8 * GROUP) * GROUP
+}
+
 /// How many words hold `bytes` bytes.
 pub const fn words_for(bytes: usize) -> usize {
     bytes.div_ceil(8)
+}
+
+/// Copies `bytes` into the front of `words`, and zeros into the rest of it.
+///
+/// # Panics
+/// When `words` is too short.
+#[inline]
+pub fn store_all(words: &[AtomicU64], bytes: &[u8]) {
+    store(words, bytes);
+    for word in &words[words_for(bytes.len())..] {
+        word.store(0, Relaxed);
+    }
+}
+
+/// Copies the first `length` of `bytes` into the front of `words`, whole groups of them where both have so many: what follows
+/// the `length` bytes may be anything then.
+///
+/// # Panics
+/// When `words` is too short.
+#[inline]
+pub fn store_over(words: &[AtomicU64], bytes: &[u8], length: usize) {
+    let count = length.div_ceil(8 * GROUP);
+    let groups = words.as_chunks::<GROUP>().0.get(..count);
+    let sources = bytes.as_chunks::<{ 8 * GROUP }>().0.get(..count);
+    let (Some(groups), Some(sources)) = (groups, sources) else {
+        return store(words, &bytes[..length]);
+    };
+    for (group, source) in groups.iter().zip(sources) {
+        for (word, eight) in group.iter().zip(source.as_chunks::<8>().0) {
+            word.store(u64::from_le_bytes(*eight), Relaxed);
+        }
+    }
 }
 
 /// Copies `bytes` into the front of `words`; the rest of the last word is zero.
@@ -135,15 +175,6 @@ pub fn partial(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, join)
 }
 
-/// The four bytes at `at` of what `words` hold; zeros where they end.
-#[inline]
-pub fn four(words: &[AtomicU64], at: usize) -> [u8; 4] {
-    let word = |number: usize| words.get(number).map_or(0, |word| word.load(Relaxed));
-    let (first, behind) = (word(at / 8), word(at / 8 + 1));
-    let both = u128::from(behind) << 64 | u128::from(first);
-    ((both >> (at % 8 * 8)) as u32).to_le_bytes()
-}
-
 /// Copies the front of `words` into all of `bytes`.
 ///
 /// # Panics
@@ -170,15 +201,19 @@ pub fn load(words: &[AtomicU64], bytes: &mut [u8]) {
     }
 }
 
-/// Copies `words`, which hold `length` bytes, into the front of `bytes`, whole where there is room for them: what follows the
-/// `length` bytes is written over then. `None`: there is no room for `length`, and nothing was copied.
+/// Copies `words`, whole groups that hold `length` bytes, into the front of `bytes`, all of them where there is room: what
+/// follows the `length` bytes is written over then. `None`: there is no room for `length`, and nothing was copied.
 #[inline]
 pub fn load_over(words: &[AtomicU64], bytes: &mut [u8], length: usize) -> Option<()> {
-    debug_assert_eq!(words.len(), words_for(length));
-    match bytes.as_chunks_mut::<8>().0.get_mut(..words.len()) {
-        Some(eights) => {
-            for (eight, word) in eights.iter_mut().zip(words) {
-                *eight = word.load(Relaxed).to_le_bytes();
+    debug_assert_eq!(words.len(), grouped_words_for(length));
+    let (groups, _) = words.as_chunks::<GROUP>();
+    let rooms = bytes.as_chunks_mut::<{ 8 * GROUP }>().0;
+    match rooms.get_mut(..groups.len()) {
+        Some(rooms) => {
+            for (room, group) in rooms.iter_mut().zip(groups) {
+                for (eight, word) in room.as_chunks_mut::<8>().0.iter_mut().zip(group) {
+                    *eight = word.load(Relaxed).to_le_bytes();
+                }
             }
         }
         None => load(words, bytes.get_mut(..length)?),
@@ -195,16 +230,27 @@ mod tests {
     proptest! {
         #[test]
         fn what_was_stored_is_loaded(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let words = zeroed(words_for(200));
-            store(&words, &bytes);
-            for room in bytes.len()..bytes.len() + 9 {
-                let mut over = vec![0; room];
-                let stored = &words[..words_for(bytes.len())];
+            let words = zeroed(grouped_words_for(200));
+            words.iter().for_each(|word| word.store(u64::MAX, Relaxed));
+            let stored = &words[..grouped_words_for(bytes.len())];
+            store_all(stored, &bytes);
+            for room in bytes.len()..bytes.len() + 8 * GROUP + 1 {
+                let mut over = vec![0xff; room];
                 prop_assert_eq!(load_over(stored, &mut over, bytes.len()), Some(()));
                 prop_assert_eq!(&over[..bytes.len()], &bytes[..]);
+                prop_assert!(over[bytes.len()..].iter().all(|octet| [0, 0xff].contains(octet)));
             }
-            for (at, expected) in bytes.windows(4).enumerate() {
-                prop_assert_eq!(&four(&words, at), expected);
+            for length in 0..=bytes.len() {
+                let over = zeroed(grouped_words_for(bytes.len()));
+                store_over(&over, &bytes, length);
+                let mut front = vec![0; length];
+                load(&over, &mut front);
+                prop_assert_eq!(&bytes[..length], &front[..]);
+            }
+            let mut short = vec![0xff; bytes.len()];
+            if short.pop().is_some() {
+                prop_assert_eq!(load_over(stored, &mut short, bytes.len()), None);
+                prop_assert!(short.iter().all(|octet| *octet == 0xff));
             }
             let mut back = vec![0; bytes.len()];
             load(&words, &mut back);

@@ -384,7 +384,11 @@ impl Ground {
         // As a frame is taken through them that is the only one of its batch.
         let verdict = match begin(&mut arrival, &mut self.paused, &mut env) {
             Some(verdict) => verdict,
-            None => go_on(&mut arrival, &mut self.paused, &mut env),
+            None => {
+                let message = || &*arrival.message;
+                self.paused.foresee(message, true, env.config);
+                go_on(&mut arrival, &mut self.paused, &mut env)
+            }
         };
         let forwarded = env.forwarder.and_then(|forwarder| forwarder.forwarded);
         look(&verdict, forwarded, arrival.message)

@@ -60,6 +60,8 @@ struct Ahead {
     parked: ArrayVec<Frame, AHEAD>,
     places: Box<[Place; AHEAD]>,
     paused: Box<[Paused; AHEAD]>,
+    /// Where a message goes on that has no room in its frame; empty again when its verdict is carried out.
+    outgrown: Vec<u8>,
 }
 
 /// Where a query came in, and where its message starts in its frame.
@@ -157,18 +159,16 @@ pub fn go_on(intake: &mut Intake, outlets: &mut Outlets, env: &mut Env<'_>) {
 
 impl Ahead {
     fn go_on(&mut self, outlets: &mut Outlets, env: &mut Env<'_>) {
-        if self.parked.len() > 1 {
-            while self.foresee(outlets, env.config) {}
-        }
+        while self.foresee(outlets, env.config) {}
         let Ahead {
             parked,
             places,
             paused,
+            outgrown,
         } = self;
         let known = places.iter().zip(paused.iter_mut());
         for (frame, (place, paused)) in parked.drain(..).zip(known) {
-            let mut outgrown = Vec::new();
-            let mut arrival = place.arrival(&frame, outlets, &mut outgrown);
+            let mut arrival = place.arrival(&frame, outlets, outgrown);
             let verdict = pipeline::go_on(&mut arrival, paused, env);
             settle(verdict, place, frame, outgrown, outlets, env);
         }
@@ -178,10 +178,12 @@ impl Ahead {
     #[inline]
     fn foresee(&mut self, outlets: &mut Outlets, config: &Config) -> bool {
         let mut more = false;
+        let is_alone = self.parked.len() == 1;
         let known = self.places.iter().zip(self.paused.iter_mut());
         for (frame, (place, paused)) in self.parked.iter().zip(known) {
-            let message = &outlets.devices.umem().chunk(frame)[place.start..];
-            more |= paused.foresee(message, config);
+            let umem = outlets.devices.umem();
+            let message = || &umem.chunk(frame)[place.start..];
+            more |= paused.foresee(message, is_alone, config);
         }
         more
     }
@@ -337,11 +339,11 @@ impl Place {
 /// Serves the query in `frame`, whose place is the next one.
 #[inline]
 fn query(frame: Frame, ahead: &mut Ahead, outlets: &mut Outlets, env: &mut Env<'_>) {
-    let mut outgrown = Vec::new();
     // There is room: whoever fills the last place goes on with them all.
     let next = ahead.parked.len();
     let (place, paused) = (&ahead.places[next], &mut ahead.paused[next]);
-    let mut arrival = place.arrival(&frame, outlets, &mut outgrown);
+    let outgrown = &mut ahead.outgrown;
+    let mut arrival = place.arrival(&frame, outlets, outgrown);
     match pipeline::begin(&mut arrival, paused, env) {
         Some(verdict) => settle(verdict, place, frame, outgrown, outlets, env),
         None => ahead.parked.push(frame),
@@ -355,11 +357,12 @@ fn settle(
     verdict: Verdict<'_>,
     place: &Place,
     frame: Frame,
-    outgrown: Vec<u8>,
+    outgrown: &mut Vec<u8>,
     outlets: &mut Outlets,
     env: &mut Env<'_>,
 ) {
     if !outgrown.is_empty() {
+        let outgrown = std::mem::take(outgrown);
         return settle_outgrown(verdict, place, frame, outgrown, outlets, env);
     }
     match verdict {

@@ -20,6 +20,7 @@ use super::drop::DropReason;
 use super::query::{Protocol, Query};
 use super::{Env, HandOver, HandOverReason, Verdict, respond, zone_traffic};
 use crate::config::Config;
+use crate::config::pools::PoolId;
 use crate::counters::Counter;
 use cookies::Cookies;
 use edns::Wishes;
@@ -132,10 +133,16 @@ pub fn answer<'c>(
     foreseen: Option<&Foreseen>,
     env: &mut Env<'c>,
 ) -> Option<Verdict<'c>> {
-    if env.config.local.is_empty() || !env.config.authority.pools.has(query.pool) {
-        return None;
+    match serves(env.config, query.pool) {
+        true => answer_served(query, foreseen, env),
+        false => None,
     }
-    answer_served(query, foreseen, env)
+}
+
+/// Whether any zone serves queries for this pool.
+#[inline]
+pub fn serves(config: &Config, pool: PoolId) -> bool {
+    !config.local.is_empty() && config.authority.pools.has(pool)
 }
 
 /// Apart, so that whoever serves no zone does not carry it along.

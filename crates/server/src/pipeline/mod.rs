@@ -253,11 +253,18 @@ impl Paused {
     }
 
     /// Asks memory for what comes next; whether there will be more to ask for when that has come. To be called when all queries of
-    /// a batch have paused, for each of them in turn, and before the first goes on. `message`: its own.
+    /// a batch have paused, for each of them in turn, and before the first goes on. `message`: its own. `is_alone`: there is no
+    /// other, and what a zone has is read when it is needed.
     #[inline]
-    pub fn foresee(&mut self, message: &[u8], config: &Config) -> bool {
+    pub fn foresee<'m>(
+        &mut self,
+        message: impl FnOnce() -> &'m [u8],
+        is_alone: bool,
+        config: &Config,
+    ) -> bool {
         if let Some(foreseen) = &mut self.zone {
-            return authority::ask(foreseen, (message, &self.found.parts), config);
+            let parts = &self.found.parts;
+            return !is_alone && authority::ask(foreseen, (message(), parts), config);
         }
         cache::foresee_entry(&mut self.cache, self.found.pool, config);
         false
@@ -296,6 +303,12 @@ pub fn begin<'c>(
 #[inline]
 pub fn go_on<'c>(arrival: &mut Arrival<'_>, paused: &mut Paused, env: &mut Env<'c>) -> Verdict<'c> {
     let door = arrival.door();
+    if paused.extras.is_none()
+        && let Some(entry) = paused.entry()
+        && let Some(length) = cache::answer_at_once(arrival, &paused.found, entry, env)
+    {
+        return counted(door, Verdict::Answer(length), env);
+    }
     let mut query = Query::resume(arrival, &paused.found, paused.extras.take());
     counted(door, decide(&mut query, Some(paused), env, &mut ()), env)
 }

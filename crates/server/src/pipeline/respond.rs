@@ -400,8 +400,14 @@ fn restore(waiting: &Waiting, answer: &mut Query<'_>) {
 const RD: u16 = 0x0100;
 const RD_AND_CD: u16 = RD | 0x0010;
 
+/// The header's second word of an answer, with the RD and CD that the client sent.
+#[inline]
+pub(super) fn their_flags(flags: u16, client_flags: u16) -> u16 {
+    flags & !RD_AND_CD | client_flags & RD_AND_CD
+}
+
 fn set_their_flags(header: &mut Header, client_flags: u16) {
-    header.set_flags(header.flags() & !RD_AND_CD | client_flags & RD_AND_CD);
+    header.set_flags(their_flags(header.flags(), client_flags));
 }
 
 /// Gives a message back the RD and CD that the client sent: rules have changed them for servers. RFC 1035 §4.1.1 on RD: "this bit
@@ -432,8 +438,7 @@ pub(super) fn restore_rd(query: &mut Query<'_>) {
 }
 
 /// Gives an answer the ID of the client's query, and the RD and CD that the client sent.
-#[inline]
-pub(super) fn make_theirs(message: &mut [u8], id: u16, client_flags: u16) {
+fn make_theirs(message: &mut [u8], id: u16, client_flags: u16) {
     edit_header(message, |header| {
         header.set_id(id);
         set_their_flags(header, client_flags);

@@ -227,8 +227,7 @@ impl Ring {
         entry[ANSWERED].store(answered, Ordering::Relaxed);
         entry[SHAPE].store(shape(query, &header), Ordering::Relaxed);
         let length = usize::from(query.parts.qname_length);
-        let name = &query.message[HEADER_LENGTH..HEADER_LENGTH + length];
-        words::store(&entry[NAME..], name);
+        words::store_over(&entry[NAME..], &query.message[HEADER_LENGTH..], length);
         entry[SEQUENCE].store(sequence + 1, Ordering::Release);
     }
 

@@ -126,7 +126,7 @@ impl Scene {
             match begin(arrival, &mut paused, env) {
                 Some(verdict) => (false, Reply::of(verdict, arrival)),
                 None => {
-                    while paused.foresee(arrival.message, env.config) {}
+                    while paused.foresee(|| &*arrival.message, false, env.config) {}
                     let verdict = go_on(arrival, &mut paused, env);
                     (true, Reply::of(verdict, arrival))
                 }

@@ -86,12 +86,37 @@ fn options_fill(rdata: &[u8]) -> bool {
 
 impl EdnsParts {
     fn of(record: &Record) -> EdnsParts {
-        let [extended_rcode, version, high, low] = record.ttl.to_be_bytes();
+        let range = (record.owner_start, record.rdata_end);
+        EdnsParts::with(range, record.class, record.ttl)
+    }
+
+    /// The OPT record that starts at `start` with the root as its owner; `None`: there is none, or it is malformed.
+    #[inline(always)]
+    pub(super) fn at(message: &[u8], start: u16) -> Option<EdnsParts> {
+        const TYPE: [u8; 2] = qtype::OPT.to_be_bytes();
+        let rest = message.get(start.into()..)?;
+        let (fixed, rdata) = rest.split_first_chunk::<OPT_LENGTH>()?;
+        let [0, t1, t2, c1, c2, ttl @ .., l1, l2] = *fixed else {
+            return None;
+        };
+        let rdata = rdata.get(..u16::from_be_bytes([l1, l2]).into())?;
+        // Within the message, which is no longer than 65,535 octets.
+        let end = start + OPT_LENGTH as u16 + rdata.len() as u16;
+        let class = u16::from_be_bytes([c1, c2]);
+        let edns = EdnsParts::with((start, end), class, u32::from_be_bytes(ttl));
+        let is_good = rdata.is_empty() || edns.version != 0 || options_fill(rdata);
+        ([t1, t2] == TYPE && is_good).then_some(edns)
+    }
+
+    /// By the range of the record, its class and its TTL.
+    #[inline(always)]
+    fn with((start, end): (u16, u16), class: u16, ttl: u32) -> EdnsParts {
+        let [extended_rcode, version, high, low] = ttl.to_be_bytes();
         let flags = u16::from_be_bytes([high, low]);
         EdnsParts {
-            start: record.owner_start,
-            end: record.rdata_end,
-            payload_size: record.class,
+            start,
+            end,
+            payload_size: class,
             extended_rcode,
             version,
             dnssec_ok: flags & DNSSEC_OK != 0,

@@ -93,7 +93,7 @@ impl PacketCache {
     fn clear(&self, place: Place<'_>, gone: impl Fn(&Record<'_>) -> bool) -> bool {
         let mut next = Some(place);
         while let Some(place) = next {
-            let record = Record::open(&self.log, place).filter(Record::is_whole);
+            let record = Record::open(&self.log, place.position).filter(Record::is_whole);
             if record.as_ref().is_some_and(|record| !gone(record)) {
                 return false;
             }
@@ -108,7 +108,7 @@ impl PacketCache {
     pub(super) fn places(&self) -> impl Iterator<Item = (Place<'_>, Record<'_>)> {
         self.table
             .all(&self.log)
-            .filter_map(|place| Some((place, Record::open(&self.log, place)?)))
+            .filter_map(|place| Some((place, Record::open(&self.log, place.position)?)))
             .filter(|(_, record)| record.is_whole())
     }
 }
@@ -119,7 +119,7 @@ fn entry(record: &Record<'_>, now: u32) -> Option<Entry> {
     let key = record.hash() as u32;
     let mut header = [0; HEADER_LENGTH];
     let mut body = vec![0; record.body_length().min(MESSAGE_LENGTH_MAX)];
-    record.read(&mut header, &mut body, Ttl::Age(0))?;
+    record.read(&mut header, &mut body, Ttl::Age(0), |flags| flags)?;
     if !record.is_whole() {
         return None;
     }

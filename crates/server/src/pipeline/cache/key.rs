@@ -4,8 +4,11 @@
 //!  0 header flags 16 │ answer, authority, additional counts 3×16
 //!  1 type 16 │ class 16 │ length of what follows the question 16 │ length of the name 8, 0 6, OPT record is ours 1, over TCP 1
 //!  2… the name in lower case │ what follows the question, without the values of skipped EDNS options; kept ones each with
-//!     a word of 0 32, code 16, length 16 before their value
+//!     a word of 1 16, 0 16, code 16, length 16 before their value │ zeros, up to a whole number of groups of four words
 //! ```
+//!
+//! Groups are hashed and compared without a jump for each word. The zeros make no two keys the same: the lengths are in the
+//! second word, that of the options before them, and no kept option is a word of zero.
 //!
 //! Everything counts but the ID, the name's case and those options; of a UDP payload size its rank, where the cache has ranks.
 //! What backends say over UDP and over TCP is kept apart, for over UDP it may be less. So are the answers to clients without
@@ -29,7 +32,8 @@ pub(super) const TAIL_MAX: usize = 240;
 const TAIL: usize = TAIL_MAX * 2 / 5 + 3;
 
 /// The longest key in words.
-const KEY_MAX: usize = FIXED + words::words_for(NAME_LENGTH_MAX) + TAIL;
+const KEY_MAX: usize =
+    (FIXED + words::words_for(NAME_LENGTH_MAX) + TAIL).next_multiple_of(words::GROUP);
 
 /// Bytes of an OPT record before its options.
 const OPT_LENGTH: usize = 11;
@@ -77,7 +81,12 @@ pub(super) fn walk(
             &ranked
         }
     };
-    walk_bytes(front, &mut each);
+    if let Some(opt) = front.as_array::<OPT_LENGTH>() {
+        // Most follow the question at once: of so many bytes it is known which words they are.
+        walk_bytes(opt, &mut each);
+    } else {
+        walk_bytes(front, &mut each);
+    }
     if fixed == query.len() {
         // Most OPT records have no options, and most queries nothing behind them.
         return Some(());
@@ -86,7 +95,7 @@ pub(super) fn walk(
         if !options.skip_options.contains(&option.code) {
             // Without its length a value would be the same as one with a zero more, where a skipped option is so
             // much shorter, and as another option's beginning.
-            each(pack([0, 0, option.code, option.value.len() as u16]));
+            each(pack([1, 0, option.code, option.value.len() as u16]));
             walk_bytes(option.value, &mut each);
         }
     }
@@ -122,6 +131,7 @@ fn walk_bytes(bytes: &[u8], each: &mut impl FnMut(u64)) {
 /// The words of a key, for an entry.
 pub(super) struct Key {
     words: [u64; KEY_MAX],
+    /// Of whole groups.
     count: usize,
 }
 
@@ -148,7 +158,7 @@ impl Key {
             self.words[count] = word;
             count += 1;
         })?;
-        self.count = count;
+        self.count = count.next_multiple_of(words::GROUP);
         Some(())
     }
 
@@ -158,25 +168,30 @@ impl Key {
         let mut key = Key::default();
         key.words.get_mut(..words.len())?.copy_from_slice(words);
         key.count = words.len();
-        Some(key)
+        key.count.is_multiple_of(words::GROUP).then_some(key)
     }
 
-    /// The words in use.
     #[inline]
     pub(super) fn words(&self) -> &[u64] {
         &self.words[..self.count]
     }
+
+    #[inline]
+    pub(super) fn groups(&self) -> &[[u64; words::GROUP]] {
+        self.words().as_chunks().0
+    }
 }
 
-/// Words that a [`ShortKey`] has: those of a name of 40 bytes and an OPT record without options.
-const SHORT: usize = FIXED + 5 + 2;
+/// Words that a [`ShortKey`] has: those of a name of 64 bytes and an OPT record without options.
+const SHORT: usize = 3 * words::GROUP;
 
 /// The words of a key that has few, as nearly all have: who compares them need not walk the query again.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ShortKey {
-    words: [u64; SHORT],
-    /// How many there are, of which the first are here.
-    count: usize,
+    /// With room for zeros behind them.
+    words: [u64; SHORT + words::GROUP],
+    /// How many groups there are, of which the first are here.
+    groups: usize,
 }
 
 impl ShortKey {
@@ -189,19 +204,22 @@ impl ShortKey {
         origin: (Protocol, bool),
         options: &CacheOptions,
     ) -> Option<()> {
-        let (mut places, mut beyond) = (self.words.iter_mut(), 0);
+        let (mut places, mut beyond) = (self.words[..SHORT].iter_mut(), 0);
         walk(query, parts, origin, options, |word| match places.next() {
             Some(place) => *place = word,
             None => beyond += 1,
         })?;
-        self.count = SHORT - places.len() + beyond;
+        let count = SHORT - places.len();
+        let zeros: Option<&mut [u64; words::GROUP]> = self.words[count..].first_chunk_mut();
+        *zeros? = [0; words::GROUP];
+        self.groups = (count + beyond).div_ceil(words::GROUP);
         Some(())
     }
 
     /// All of them; `None`: there are too many.
     #[inline]
-    pub(super) fn words(&self) -> Option<&[u64]> {
-        self.words.get(..self.count)
+    pub(super) fn groups(&self) -> Option<&[[u64; words::GROUP]]> {
+        self.words[..SHORT].as_chunks().0.get(..self.groups)
     }
 }
 

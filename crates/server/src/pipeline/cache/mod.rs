@@ -9,6 +9,8 @@
 //! A writer that meets another one at the same slot or at the head of the log gives up and counts: what is not kept now is
 //! kept next time.
 
+mod at_once;
+mod buffer;
 pub mod cleaning;
 mod inspect;
 mod key;
@@ -21,6 +23,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use at_once::answer_at_once;
 pub use inspect::Entry;
 pub use moving::FORM;
 
@@ -33,7 +36,8 @@ use crate::config::Config;
 use crate::config::cache::CacheOptions;
 use crate::config::pools::PoolId;
 use crate::counters::{Counter, Lane, Sharded};
-use arrayvec::ArrayVec;
+use crate::words::GROUP;
+use buffer::Buffer;
 use key::{Key, ShortKey};
 use lifetime::{Lifetime, lifetime};
 use log::Log;
@@ -44,7 +48,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use table::{Place, Table};
 use wire::edit::shuffle_addresses;
-use wire::message::{HEADER_LENGTH, QueryParts, ResponseParts};
+use wire::message::{QueryParts, ResponseParts};
 use wire::ttl::{self, TtlError};
 
 /// Bytes of the log per entry: dnsdist's manual assumes responses of 512 bytes. What is larger on average makes old entries
@@ -141,80 +145,99 @@ impl PacketCache {
         &self.counts
     }
 
-    /// The words of a query's key, see [`key::walk`].
-    #[inline]
-    fn walk(&self, asked: &Asked<'_>, each: impl FnMut(u64)) -> Option<()> {
-        let options = &self.options;
-        key::walk(asked.query, asked.parts, asked.origin(), options, each)
-    }
-
     /// Finds out what a query is looked up by; `None` for one that is not for a cache.
     #[inline]
-    fn foresee(&self, asked: &Asked<'_>, foreseen: &mut Foreseen) -> Option<()> {
+    fn foresee(&self, query: &Query<'_>, foreseen: &mut Foreseen) -> Option<()> {
+        let origin = (query.protocol, query.marks.edns_added);
         let key = &mut foreseen.key;
-        key.fill(asked.query, asked.parts, asked.origin(), &self.options)?;
-        foreseen.hash = match key.words() {
-            Some(words) => self.hash(words),
-            None => self.hash_long(asked)?,
+        key.fill(query.bytes(), &query.parts, origin, &self.options)?;
+        foreseen.hash = match key.groups() {
+            Some(groups) => self.hash(groups),
+            None => self.hash_long(query)?,
         };
+        foreseen.position = NOWHERE;
         Some(())
     }
 
     /// The hash of a key that a [`ShortKey`] has no room for.
     #[cold]
-    fn hash_long(&self, asked: &Asked<'_>) -> Option<u64> {
+    fn hash_long(&self, query: &Query<'_>) -> Option<u64> {
+        let asked = Asked::by(query);
         let mut key = Key::default();
         key.fill(asked.query, asked.parts, asked.origin(), &self.options)?;
-        Some(self.hash(key.words()))
+        Some(self.hash(key.groups()))
     }
 
     /// Two words with each multiplication: one by one takes twice the instructions.
     #[inline]
-    fn hash(&self, words: &[u64]) -> u64 {
+    fn hash(&self, key: &[[u64; GROUP]]) -> u64 {
         let mut hasher = self.hashing.build_hasher();
-        let (pairs, last) = words.as_chunks::<2>();
-        for [low, high] in pairs {
-            hasher.write_u128(u128::from(*high) << 64 | u128::from(*low));
-        }
-        for word in last {
-            hasher.write_u128(u128::from(*word));
+        for [first, second, third, fourth] in key {
+            hasher.write_u128(u128::from(*second) << 64 | u128::from(*first));
+            hasher.write_u128(u128::from(*fourth) << 64 | u128::from(*third));
         }
         hasher.finish()
     }
 
-    /// The entry with this hash of which `is_it` is true. `guess`: the slot of its set where it may be.
+    /// The entry for queries like this one, of which `foreseen` is known.
+    ///
+    /// It is opened in one place: of two, all that is known of it would go through memory where they meet.
     #[inline(always)]
-    fn find(
-        &self,
-        (hash, guess): (u64, usize),
-        is_it: impl Fn(&Record<'_>) -> bool,
-    ) -> Option<(Place<'_>, Record<'_>)> {
-        let is_there = |place| {
-            let record = Record::open(&self.log, place);
-            record.is_some_and(|record| record.hash() == hash && is_it(&record))
-        };
-        let place = self.table.search(hash, guess, &self.log, is_there)?;
-        Some((place, Record::open(&self.log, place)?))
+    fn find(&self, query: &Query<'_>, foreseen: &Foreseen) -> Option<Record<'_>> {
+        let mut position = foreseen.position;
+        let mut is_searched = false;
+        loop {
+            if position != NOWHERE
+                && let Some(record) = Record::open(&self.log, position)
+                && self.is_for(&record, query, foreseen)
+            {
+                return Some(record);
+            }
+            if is_searched {
+                return None;
+            }
+            position = self.search(query, foreseen)?;
+            is_searched = true;
+        }
     }
 
-    /// Whether `record` is what is kept for queries like this one, of which `foreseen` is known.
+    /// Where that entry is, by the whole table.
+    #[inline(never)]
+    fn search(&self, query: &Query<'_>, foreseen: &Foreseen) -> Option<u64> {
+        let is_it = |record: &Record<'_>| self.is_for(record, query, foreseen);
+        let place = self.place_of(foreseen.hash, is_it)?;
+        Some(place.position)
+    }
+
+    /// The place of the entry with this hash of which `is_it` is true.
+    fn place_of(&self, hash: u64, is_it: impl Fn(&Record<'_>) -> bool) -> Option<Place<'_>> {
+        let is_there = |place: Place<'_>| {
+            let record = Record::open(&self.log, place.position);
+            record.is_some_and(|record| record.hash() == hash && is_it(&record))
+        };
+        self.table.search(hash, &self.log, is_there)
+    }
+
+    /// Whether `record` is what is kept for queries like this one.
     #[inline]
     fn is_for(&self, record: &Record<'_>, query: &Query<'_>, foreseen: &Foreseen) -> bool {
-        match foreseen.key.words() {
-            Some(words) => record.has_key(words),
-            None => self.is_for_long(record, &Asked::by(query)),
+        match foreseen.key.groups() {
+            Some(groups) => record.has_key(groups),
+            None => self.is_for_long(record.key(), query),
         }
     }
 
     /// The same by the query itself.
     #[cold]
-    fn is_for_long(&self, record: &Record<'_>, asked: &Asked<'_>) -> bool {
-        let mut own = record.key().iter();
+    fn is_for_long(&self, key: &[AtomicU64], query: &Query<'_>) -> bool {
+        let asked = Asked::by(query);
+        let mut own = key.iter();
         let mut same = true;
-        let walked = self.walk(asked, |word| {
+        let origin = asked.origin();
+        let walked = key::walk(asked.query, asked.parts, origin, &self.options, |word| {
             same &= own.next().is_some_and(|own| own.load(Relaxed) == word);
         });
-        walked.is_some() && same && own.as_slice().is_empty()
+        walked.is_some() && same && own.all(|behind| behind.load(Relaxed) == 0)
     }
 
     /// Keeps a response, the bytes that `parts` are of, for queries like `asked`; whether it does.
@@ -298,7 +321,7 @@ impl PacketCache {
         let (head, body) = response.split_at(parts.question_end.into());
         let stored = moment(now);
         let kept = self.write(Draft {
-            hash: self.hash(key.words()),
+            hash: self.hash(key.groups()),
             key,
             stored,
             expires: stored.saturating_add(seconds),
@@ -319,9 +342,8 @@ impl PacketCache {
         };
         draft.stamp = self.count_new(draft.len() as u64);
         draft.write(&room);
-        let is_older = |record: &Record<'_>| record.has_key(draft.key.words());
-        let older = self.find((draft.hash, 0), is_older);
-        let older = older.map(|(place, _)| place);
+        let is_older = |record: &Record<'_>| record.has_key(draft.key.groups());
+        let older = self.place_of(draft.hash, is_older);
         self.table.put(draft.hash, room.position, older, &self.log)
     }
 
@@ -354,15 +376,14 @@ impl PacketCache {
             Some(foreseen) => foreseen,
             None => {
                 own = Foreseen::default();
-                if self.foresee(&Asked::by(query), &mut own).is_none() {
+                if self.foresee(query, &mut own).is_none() {
                     query.skip_cache = true;
                     return None;
                 }
                 &own
             }
         };
-        let is_it = |record: &Record<'_>| self.is_for(record, query, foreseen);
-        let (place, record) = self.find((foreseen.hash, foreseen.slot.into()), is_it)?;
+        let record = self.find(query, foreseen)?;
         let (expires, stored) = record.times();
         let now = moment(now);
         let change = if now < expires {
@@ -374,26 +395,43 @@ impl PacketCache {
         } else {
             return None;
         };
-        let new_words = self.new_words.load(Relaxed);
-        if new_words.wrapping_sub(record.stamp()) > self.renew_after.load(Relaxed) {
-            self.renew(place, &record, foreseen.hash, new_words);
+        if self.is_renewed(&record) {
+            self.renew(record.position(), foreseen.hash);
         }
         let end = usize::from(query.parts.question_end) + record.body_length();
         if end > query.message.len() {
             return record.is_whole().then_some(Served::TooLong);
         }
-        let length = copy(&record, query, change);
+        let buffer = Buffer {
+            length: query.length,
+            question_end: query.parts.question_end,
+            client_flags: query.client_flags,
+            message: query.message,
+        };
+        let length = buffer.fill(&record, change);
         if length.is_none() {
             self.counts.deferred_lookups.count(lane);
         }
         length.map(Served::Answer)
     }
 
+    /// Whether an entry that is hit is written again.
+    #[inline]
+    fn is_renewed(&self, record: &Record<'_>) -> bool {
+        let new_words = self.new_words.load(Relaxed);
+        new_words.wrapping_sub(record.stamp()) > self.renew_after.load(Relaxed)
+    }
+
     /// Writes an entry again.
     #[cold]
-    fn renew(&self, place: Place<'_>, record: &Record<'_>, hash: u64, stamp: u64) {
-        if let Some(position) = record.copy(stamp) {
-            self.table.put(hash, position, Some(place), &self.log);
+    fn renew(&self, position: u64, hash: u64) {
+        let stamp = self.new_words.load(Relaxed);
+        let place = self.place_of(hash, |record| record.position() == position);
+        if let Some(place) = place
+            && let Some(record) = Record::open(&self.log, position)
+            && let Some(copy) = record.copy(stamp)
+        {
+            self.table.put(hash, copy, Some(place), &self.log);
         }
     }
 }
@@ -420,75 +458,24 @@ const WAY_PARTS: u64 = 8;
 /// After so many entries it is found out anew how far they get.
 const MEASURE: u64 = 64;
 
-/// Makes the query in its buffer the answer. `None`, and the query is as it was, when the entry was overwritten meanwhile.
-#[inline]
-fn copy(record: &Record<'_>, query: &mut Query<'_>, change: Ttl) -> Option<usize> {
-    let start = usize::from(query.parts.question_end);
-    let (head, rest) = query.message.split_at_mut(start);
-    let header: &mut [u8; HEADER_LENGTH] = head.first_chunk_mut()?;
-    let before = *header;
-    let mut behind = Behind::default();
-    behind.keep(rest, query.length - start);
-    let read = record.read(header, rest, change);
-    if let Some(body) = read.filter(|_| record.is_whole()) {
-        let id = u16::from_be_bytes([before[0], before[1]]);
-        respond::make_theirs(query.message, id, query.client_flags);
-        return Some(start + body);
-    }
-    *header = before;
-    behind.put_back(rest);
-    None
-}
-
-/// What lies behind a question: an answer is read over it, and it is wanted again if that fails.
-#[derive(Default)]
-struct Behind {
-    /// With whatever follows it: an OPT record without options has eleven bytes.
-    short: [u8; BEHIND_SHORT],
-    /// In place of that, where it is longer; else empty.
-    long: ArrayVec<u8, { key::TAIL_MAX }>,
-}
-
-const BEHIND_SHORT: usize = 16;
-
-impl Behind {
-    /// Keeps the first `length` bytes of `rest`. It is filled where it lies: to move it would take as long as all the rest.
-    #[inline]
-    fn keep(&mut self, rest: &[u8], length: usize) {
-        match rest.first_chunk() {
-            Some(short) if length <= BEHIND_SHORT => self.short = *short,
-            // Queries with more than the room behind their question are not for a cache.
-            _ => self
-                .long
-                .extend(rest.iter().copied().take(length.min(key::TAIL_MAX))),
-        }
-    }
-
-    #[cold]
-    fn put_back(&self, rest: &mut [u8]) {
-        let bytes = match self.long.is_empty() {
-            true => &self.short[..BEHIND_SHORT.min(rest.len())],
-            false => &self.long[..],
-        };
-        rest[..bytes.len()].copy_from_slice(bytes);
-    }
-}
-
 /// What the stage will need for a query, asked of memory early: a batch waits for all of it at once, where each query for itself
 /// would wait two or three times (0.4 µs of a hit's 1.2 µs in user space, seen with 10,000 names at 100,000/s).
 #[derive(Debug, Default)]
 pub struct Foreseen {
     hash: u64,
     key: ShortKey,
-    /// Where in its set the entry seems to be.
-    slot: u8,
+    /// Where in the log the entry seems to be; or [`NOWHERE`].
+    position: u64,
 }
+
+/// No position of an entry: the log's first word is not used.
+const NOWHERE: u64 = 0;
 
 /// Asks for the table's line. `None` where no cache is to be asked, or where the key will be another one.
 #[inline]
 pub fn foresee(query: &Query<'_>, config: &Config, foreseen: &mut Foreseen) -> Option<()> {
     let cache = cache_of(query, config).filter(|_| !config.uses_subnets)?;
-    cache.foresee(&Asked::by(query), foreseen)?;
+    cache.foresee(query, foreseen)?;
     cache.table.prefetch(foreseen.hash);
     Some(())
 }
@@ -498,9 +485,9 @@ pub fn foresee(query: &Query<'_>, config: &Config, foreseen: &mut Foreseen) -> O
 pub fn foresee_entry(foreseen: &mut Foreseen, pool: PoolId, config: &Config) {
     let cache = config.pool(pool).and_then(|pool| pool.cache.as_ref());
     if let Some(cache) = cache
-        && let Some((slot, position)) = cache.table.glance(foreseen.hash, cache.log.head())
+        && let Some(position) = cache.table.glance(foreseen.hash, cache.log.head())
     {
-        foreseen.slot = slot as u8;
+        foreseen.position = position;
         Record::prefetch(&cache.log, position);
     }
 }

@@ -15,7 +15,7 @@ use wire::message::HEADER_LENGTH;
 
 /// To be raised with every change of this form, of the key's, or of what the key is made from: entries of another form are
 /// not taken along.
-pub const FORM: u32 = 2;
+pub const FORM: u32 = 3;
 
 /// Bytes in front of the key.
 const FIXED: usize = 20;
@@ -43,7 +43,7 @@ impl PacketCache {
         let mut head = [0; HEADER_LENGTH];
         head[2..].copy_from_slice(&moving.header);
         self.write(Draft {
-            hash: self.hash(key.words()),
+            hash: self.hash(key.groups()),
             key: &key,
             stored,
             expires: stored.saturating_add(left),

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!  0 position │ 1 hash of the key │ 2 moment of expiry 32, of storing 32 │ 3 words of key 16, places 16, bytes of body 16, 0
-//!  4 header bytes 2…9 │ 5 header bytes 10, 11 │ 6 stamp │ key │ places of TTLs, four to a word │ body
+//!  4 header bytes 2…9 │ 5 header bytes 10, 11 │ 6 stamp │ key │ TTLs: place 16, 0 16, seconds 32 │ body, in whole groups
 //! ```
 //!
 //! The body is what follows the question; the question is not kept, because the client's own stays in its buffer. Places
-//! count from the body's start. Moments are seconds since the process started. The stamp says how many words of new entries
+//! count from the body's start; the seconds that are there lie beside the place, for a hit would have to put them together
+//! from two words of the body. Moments are seconds since the process started. The stamp says how many words of new entries
 //! there were when this one was written or written again.
 //!
 //! Until [`Log::distance`] has said that a record is not lost, everything read of it may be something else: so every length
@@ -14,9 +15,8 @@
 
 use super::key::{Key, pack, unpack};
 use super::log::{Log, Room};
-use super::table::Place;
 use crate::clock::Now;
-use crate::words::{self, LINE, words_for};
+use crate::words::{self, GROUP, LINE, grouped_words_for};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use wire::message::{HEADER_LENGTH, MESSAGE_LENGTH_MAX};
 use wire::ttl;
@@ -55,7 +55,7 @@ pub(super) struct Draft<'m> {
 impl Draft<'_> {
     /// How many words it takes.
     pub(super) fn len(&self) -> usize {
-        KEY + self.key.words().len() + self.places.len().div_ceil(4) + words_for(self.body.len())
+        KEY + self.key.words().len() + self.places.len() + grouped_words_for(self.body.len())
     }
 
     /// Writes it to the words that were reserved for it.
@@ -76,17 +76,24 @@ impl Draft<'_> {
         for (word, value) in key_room.iter().zip(key) {
             word.store(*value, Relaxed);
         }
-        let (place_room, body_room) = rest.split_at(self.places.len().div_ceil(4));
-        for (word, four) in place_room.iter().zip(self.places.chunks(4)) {
-            let mut padded = [0; 4];
-            padded[..four.len()].copy_from_slice(four);
-            word.store(pack(padded), Relaxed);
+        let (place_room, body_room) = rest.split_at(self.places.len());
+        for (word, place) in place_room.iter().zip(self.places) {
+            word.store(ttl_word(*place, self.body), Relaxed);
         }
-        words::store(body_room, self.body);
+        words::store_all(body_room, self.body);
     }
 }
 
-/// What is read at a place.
+/// The word for the TTL at a place of a body.
+fn ttl_word(place: u16, body: &[u8]) -> u64 {
+    let octets = body
+        .get(place.into()..)
+        .and_then(|rest| rest.first_chunk().copied());
+    let seconds = ttl::effective(octets.map_or(0, u32::from_be_bytes));
+    u64::from(place) << 48 | u64::from(seconds)
+}
+
+/// What is read at a position.
 pub(super) struct Record<'l> {
     log: &'l Log,
     position: u64,
@@ -97,19 +104,19 @@ pub(super) struct Record<'l> {
 }
 
 impl<'l> Record<'l> {
-    /// The record at a place, if one begins there.
+    /// The record at a position, if one begins there.
     #[inline]
-    pub(super) fn open(log: &'l Log, place: Place<'_>) -> Option<Record<'l>> {
-        let words = log.at(place.position)?;
+    pub(super) fn open(log: &'l Log, position: u64) -> Option<Record<'l>> {
+        let words = log.at(position)?;
         // Every record is that long; from here on these words are there.
         let fixed = words.get(..KEY)?;
-        if fixed[POSITION].load(Relaxed) != place.position {
+        if fixed[POSITION].load(Relaxed) != position {
             return None;
         }
         let [key, places, body, _] = unpack(fixed[SHAPE].load(Relaxed));
         Some(Record {
             log,
-            position: place.position,
+            position,
             words,
             key_end: KEY + usize::from(key),
             places: places.into(),
@@ -132,6 +139,12 @@ impl<'l> Record<'l> {
         self.words[HASH].load(Relaxed)
     }
 
+    /// Where it is in the log.
+    #[inline]
+    pub(super) fn position(&self) -> u64 {
+        self.position
+    }
+
     /// Bytes behind the question.
     pub(super) fn body_length(&self) -> usize {
         self.body
@@ -144,11 +157,16 @@ impl<'l> Record<'l> {
     }
 
     #[inline]
-    pub(super) fn has_key(&self, words: &[u64]) -> bool {
-        let own = self.key();
+    pub(super) fn has_key(&self, groups: &[[u64; GROUP]]) -> bool {
+        let own = self.key().as_chunks::<GROUP>().0;
         // Nearly always the same: to look at each word whether to go on takes twice as long.
-        let differ = |bits, (own, word): (&AtomicU64, &u64)| bits | (own.load(Relaxed) ^ word);
-        own.len() == words.len() && own.iter().zip(words).fold(0, differ) == 0
+        let mut differ = 0;
+        for (own, words) in own.iter().zip(groups) {
+            for (own, word) in own.iter().zip(words) {
+                differ |= own.load(Relaxed) ^ word;
+            }
+        }
+        own.len() == groups.len() && differ == 0
     }
 
     pub(super) fn key_words(&self) -> Vec<u64> {
@@ -174,42 +192,48 @@ impl<'l> Record<'l> {
         self.words[STAMP].load(Relaxed)
     }
 
-    /// Writes the header's flags and counts to `head` and what follows the question to `rest`, with the TTLs that `change`
-    /// makes of them; how many bytes of `rest` it takes. `None`: it is longer than `rest`.
+    /// Writes the header's flags, which `flags` makes of those that are kept, and counts to `head` and what follows the
+    /// question to `rest`, with the TTLs that `change` makes of them; how many bytes of `rest` it takes. `None`: it is longer
+    /// than `rest`.
     #[inline]
     pub(super) fn read(
         &self,
         head: &mut [u8; HEADER_LENGTH],
         rest: &mut [u8],
         change: Ttl,
+        flags: impl Fn(u16) -> u16,
     ) -> Option<usize> {
         let words = self.words.get(self.key_end..)?;
-        let (places, body_words) = words.split_at_checked(self.places.div_ceil(4))?;
-        words::load_over(body_words.get(..words_for(self.body))?, rest, self.body)?;
-        words::load(self.words.get(HEADER..STAMP)?, &mut head[2..]);
+        let (ttls, body_words) = words.split_at_checked(self.places)?;
+        let body_words = body_words.get(..grouped_words_for(self.body))?;
+        words::load_over(body_words, rest, self.body)?;
+        self.read_header(head, flags);
         let body = &mut rest[..self.body];
-        let mut left = self.places;
-        for word in places {
-            // Four places, the first highest.
-            let mut four = word.load(Relaxed);
-            for _ in 0..left.min(4) {
-                let at = usize::from((four >> 48) as u16);
-                four <<= 16;
-                let Some(place) = body.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) else {
-                    continue;
-                };
-                let ttl = match change {
-                    // Not as it lies in the body, where it was just written in other pieces.
-                    Ttl::Age(seconds) => {
-                        ttl::aged(u32::from_be_bytes(words::four(body_words, at)), seconds)
-                    }
-                    Ttl::Set(seconds) => seconds,
-                };
-                *place = ttl.to_be_bytes();
-            }
-            left = left.saturating_sub(4);
+        for word in ttls {
+            let word = word.load(Relaxed);
+            let at = usize::from((word >> 48) as u16);
+            let Some(place) = body.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) else {
+                continue;
+            };
+            let ttl = match change {
+                Ttl::Age(seconds) => (word as u32).saturating_sub(seconds),
+                Ttl::Set(seconds) => seconds,
+            };
+            *place = ttl.to_be_bytes();
         }
         Some(self.body)
+    }
+
+    /// Each byte is stored once: what is put right afterwards is waited for.
+    #[inline]
+    fn read_header(&self, head: &mut [u8; HEADER_LENGTH], flags: impl Fn(u16) -> u16) {
+        let first = self.words[HEADER].load(Relaxed);
+        let flags = flags(u16::from_be_bytes((first as u16).to_le_bytes()));
+        let flags = u16::from_le_bytes(flags.to_be_bytes());
+        let first = first & !0xffff | u64::from(flags);
+        let last = self.words[HEADER + 1].load(Relaxed) as u16;
+        head[2..10].copy_from_slice(&first.to_le_bytes());
+        head[10..].copy_from_slice(&last.to_le_bytes());
     }
 
     /// Its parts, with TTLs so many seconds lower: for the cache of another process. Whether all of it was read before
@@ -217,13 +241,12 @@ impl<'l> Record<'l> {
     pub(super) fn moving(&self, age: u32) -> Option<Moving> {
         let mut head = [0; HEADER_LENGTH];
         let mut body = vec![0; self.body.min(MESSAGE_LENGTH_MAX)];
-        self.read(&mut head, &mut body, Ttl::Age(age))?;
-        let places = self.words.get(self.key_end..)?;
-        let places = places.get(..self.places.div_ceil(4))?.iter();
-        let places = places.flat_map(|word| unpack(word.load(Relaxed)));
+        self.read(&mut head, &mut body, Ttl::Age(age), |flags| flags)?;
+        let ttls = self.words.get(self.key_end..)?.get(..self.places)?;
+        let places = ttls.iter().map(|word| (word.load(Relaxed) >> 48) as u16);
         Some(Moving {
             key: self.key_words(),
-            places: places.take(self.places).collect(),
+            places: places.collect(),
             header: *head[2..].first_chunk()?,
             body,
         })
@@ -231,7 +254,7 @@ impl<'l> Record<'l> {
 
     /// Copies the whole record to another place in the log, under a new stamp; `None` when it was lost meanwhile or found no room.
     pub(super) fn copy(&self, stamp: u64) -> Option<u64> {
-        let count = self.key_end + self.places.div_ceil(4) + words_for(self.body);
+        let count = self.key_end + self.places + grouped_words_for(self.body);
         let words = self.words.get(..count)?;
         let room = self.log.reserve(count)?;
         for (to, from) in room.iter().zip(words) {

@@ -106,10 +106,10 @@ impl Table {
         self.lines.prefetch(self.set_of(hash));
     }
 
-    /// The first slot of that set with the tag of `hash`, and the position that is there. All are compared: which one it is
-    /// no processor can foretell, and a wrong guess costs as much as the others do.
+    /// The position in the first slot of that set with the tag of `hash`. All are compared: which one it is no processor can
+    /// foretell, and a wrong guess costs as much as the others do.
     #[inline]
-    pub(super) fn glance(&self, hash: u64, head: u64) -> Option<(usize, u64)> {
+    pub(super) fn glance(&self, hash: u64, head: u64) -> Option<u64> {
         let tag = tag(hash);
         let set = self.lines.array::<LINE>(self.set_of(hash));
         let mut same = 0_u32;
@@ -117,34 +117,38 @@ impl Table {
             let value = slot.load(Ordering::Relaxed);
             same |= u32::from(value >> POSITION_BITS == tag) << place;
         }
-        let place = same.trailing_zeros() as usize;
-        let slot = set.get(place)?;
-        Some((place, whole(slot.load(Ordering::Relaxed), head)))
+        let slot = set.get(same.trailing_zeros() as usize)?;
+        // Acquire: what the record's writer wrote there before it put the position here is read behind it.
+        Some(whole(slot.load(Ordering::Acquire), head))
     }
 
-    /// The first of the places with the tag of `hash` whose records are still there of which `is_it` is true. The slot `guess` of
-    /// the set is looked at before all others: see [`Table::glance`].
-    #[inline(always)]
+    /// The first of the places with the tag of `hash` whose records are still there of which `is_it` is true.
     pub(super) fn search<'t>(
         &'t self,
         hash: u64,
-        guess: usize,
         log: &Log,
         is_it: impl Fn(Place<'t>) -> bool,
     ) -> Option<Place<'t>> {
-        let slot = self.lines.array::<LINE>(self.set_of(hash)).get(guess);
-        let value = slot.map_or(0, |slot| slot.load(Ordering::Acquire));
-        let guessed = slot.filter(|slot| Table::place(hash, slot, value, log).is_some_and(&is_it));
-        let (slot, value) = match guessed {
-            Some(slot) => (slot, value),
-            None => self.search_all(hash, log, is_it)?,
-        };
-        // Made once more, of two words: handed on as a whole it would go through memory, and be waited for there.
-        Table::place(hash, slot, value, log)
+        let own = self.set_of(hash);
+        for set in [own, self.behind(own)] {
+            let mut value = 0;
+            for slot in self.lines.array::<LINE>(set) {
+                value = slot.load(Ordering::Acquire);
+                let place = Table::place(hash, slot, value, log);
+                if let Some(place) = place.filter(|place| is_it(*place)) {
+                    return Some(place);
+                }
+            }
+            // A set with room, and that is at its end, has none of its entries in the next one.
+            if value == 0 {
+                return None;
+            }
+        }
+        None
     }
 
     /// What is in a slot with this value, if it may be what `hash` is of and its record is still there.
-    #[inline(always)]
+    #[inline]
     fn place<'t>(hash: u64, slot: &'t AtomicU64, value: u64, log: &Log) -> Option<Place<'t>> {
         let head = log.head();
         let position = whole(value, head);
@@ -155,30 +159,6 @@ impl Table {
             value,
             position,
         })
-    }
-
-    #[inline(never)]
-    fn search_all<'t>(
-        &'t self,
-        hash: u64,
-        log: &Log,
-        is_it: impl Fn(Place<'t>) -> bool,
-    ) -> Option<(&'t AtomicU64, u64)> {
-        let own = self.set_of(hash);
-        for set in [own, self.behind(own)] {
-            let mut value = 0;
-            for slot in self.lines.array::<LINE>(set) {
-                value = slot.load(Ordering::Acquire);
-                if Table::place(hash, slot, value, log).is_some_and(&is_it) {
-                    return Some((slot, value));
-                }
-            }
-            // A set with room, and that is at its end, has none of its entries in the next one.
-            if value == 0 {
-                return None;
-            }
-        }
-        None
     }
 
     /// Puts a record's position in the place of an older entry of the same key, or in a free one, or in that of the set's

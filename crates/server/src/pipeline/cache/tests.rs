@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use wire::codes::{qtype, rcode};
-use wire::message::{parse_query, parse_response};
+use wire::message::{HEADER_LENGTH, parse_query, parse_response};
 use wire::name::NameBuf;
 
 fn options(change: impl FnOnce(&mut CacheOptions)) -> CacheOptions {
@@ -276,6 +276,21 @@ fn where_an_option_ends_makes_a_difference() {
     assert!(hit(&mut scene, &other).is_none());
 }
 
+/// A key ends with zeros.
+#[test]
+fn options_without_anything_make_a_difference() {
+    let (mut scene, cache) = scene(|_| ());
+    let skipped = with_option(12, &[0; 4]);
+    let mut nothing_twice = with_option(0, b"");
+    let length = nothing_twice.len();
+    nothing_twice[length - 5] += 4;
+    nothing_twice.extend([0; 4]);
+    assert_eq!(skipped.len(), nothing_twice.len());
+    keep(&cache, &scene, &skipped, &answer_to(&skipped, 0, &[300]));
+    assert!(hit(&mut scene, &skipped).is_some());
+    assert!(hit(&mut scene, &nothing_twice).is_none());
+}
+
 /// Short keys are compared by the words that were hashed, long ones by the query.
 #[test]
 fn names_of_all_lengths_are_found() {
@@ -447,14 +462,17 @@ fn places_of_ttls_outside_the_body_are_passed_over() {
     let room = log.reserve(draft.len()).unwrap();
     draft.write(&room);
     assert!(table.put(5, room.position, None, &log));
-    let place = table.search(5, 0, &log, |_| true).unwrap();
-    let record = Record::open(&log, place).unwrap();
+    let place = table.search(5, &log, |_| true).unwrap();
+    let record = Record::open(&log, place.position).unwrap();
     for (change, ttl) in [
         (Ttl::Age(0x0707_0000), [0, 0, 7, 7]),
         (Ttl::Set(9), [0, 0, 0, 9]),
     ] {
         let (mut head, mut rest) = ([0; HEADER_LENGTH], [1; 32]);
-        assert_eq!(record.read(&mut head, &mut rest, change), Some(body.len()));
+        assert_eq!(
+            record.read(&mut head, &mut rest, change, |flags| flags),
+            Some(body.len())
+        );
         assert_eq!(rest[..body.len()], [&[7; 2][..], &ttl, &[7; 4]].concat());
     }
 }
