@@ -197,7 +197,6 @@ impl Worker {
         };
         worker.watch.add(&wake, Token::Wake)?;
         worker.watch.add(&worker.inlets.ports, Token::Ports)?;
-        worker.watch_devices()?;
         for sockets in instance.listeners.all().iter().flatten() {
             worker.listen(Arc::clone(sockets));
         }
@@ -309,8 +308,9 @@ impl Worker {
             self.patience()
         };
         self.outlets.devices.beat();
-        let rings = self.outlets.devices.descriptors();
-        let ready = self.watch.wait(rings, timeout);
+        self.outlets.devices.attend(&self.watch);
+        let polled = self.outlets.devices.polled_descriptors();
+        let ready = self.watch.wait(polled, timeout);
         self.outlets.devices.foresee();
         self.now = Now::read();
         let mut count = 0;
@@ -476,8 +476,7 @@ impl Worker {
         let (device, queue) = (opening.device, opening.queue);
         self.close(device, Some(queue));
         let opened = self.outlets.devices.open(opening)?;
-        if let Err(error) = self.watch_devices() {
-            // The others are watched again, without it.
+        if let Err(error) = self.outlets.devices.watch(device, queue, &self.watch) {
             self.close(device, Some(queue));
             return Err(::xsk::Error::system("polling an AF_XDP socket", error));
         }
@@ -501,9 +500,6 @@ impl Worker {
                 // Others have duplicates of it: closing ours would not do.
                 self.watch.remove(&queue.socket);
             }
-        }
-        if let Err(error) = self.watch_devices() {
-            log::error!("worker {}: epoll: {error}", self.outlets.worker);
         }
     }
 
@@ -568,10 +564,6 @@ impl Worker {
         let Some(until) = self.stop else { return false };
         let idle = self.instance.in_flight() == 0 && !self.unsent;
         idle || Now::read() >= until
-    }
-
-    fn watch_devices(&self) -> io::Result<()> {
-        self.watch.set_rings(self.outlets.devices.descriptors())
     }
 }
 

@@ -4,7 +4,9 @@
 //! too, and sends what came in them by its own queue of the device. All of its queues share its frames.
 
 use super::tap::{Mark, Tap};
+use super::watch::{POLLED, Watch};
 use crate::clock::Now;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -35,6 +37,10 @@ pub struct Queue {
     pub mtu: usize,
     /// For how long it is polled after the last frame; `None`: it is not.
     polled: Option<Duration>,
+    /// Whether it is in the worker's epoll, and not among the descriptors that are polled when the worker waits.
+    is_watched: bool,
+    /// How many waits there were since the last frame.
+    quiet: u32,
     /// Slots of the fill ring.
     fill: u32,
     pub rows: Arc<QueueRows>,
@@ -92,6 +98,10 @@ pub enum Unsent {
     NoWay(Frame),
 }
 
+/// After so many waits without a frame a queue goes into the epoll: there it costs a wait nothing, and to go there and back costs
+/// less than it does in so many waits.
+const QUIET: u32 = 32;
+
 /// Wake-ups for the last frames of a TX ring: a full one takes 64 of 32 frames each.
 const WAKE_UPS_LEFT: u32 = 1_000;
 
@@ -138,12 +148,38 @@ impl Queue {
     #[inline]
     fn receive(&mut self, umem: &mut Umem, batch: &mut xsk::Batch) -> usize {
         let count = self.socket.receive(umem, batch);
-        self.owes_beat |= count > 0;
+        if count > 0 {
+            self.owes_beat = true;
+            self.quiet = 0;
+        }
         if std::mem::take(&mut self.is_behind) {
             self.socket.complete(umem);
             self.owes_beat |= self.socket.owes_many() && self.socket.refill(umem).was_empty;
         }
         count
+    }
+
+    /// Whether it is polled in the wait that comes, if it may be; else it is watched.
+    #[inline]
+    fn attend(&mut self, may_be_polled: bool, watch: &Watch) -> bool {
+        let is_polled = may_be_polled && self.quiet < QUIET;
+        self.quiet = self.quiet.saturating_add(1);
+        if is_polled == self.is_watched {
+            self.change_attention(is_polled, watch);
+        }
+        !self.is_watched
+    }
+
+    #[cold]
+    fn change_attention(&mut self, is_polled: bool, watch: &Watch) {
+        if is_polled {
+            watch.remove(&self.socket);
+            self.is_watched = false;
+        } else {
+            // Without memory for it, it is polled some more.
+            self.is_watched = watch.add_ring(self.socket.as_fd()).is_ok();
+            self.quiet = if self.is_watched { self.quiet } else { 0 };
+        }
     }
 
     /// Shows the kernel what was put into the TX ring; whether some of it must wait for another turn.
@@ -157,6 +193,19 @@ impl Queue {
         self.is_behind = true;
         matches!(self.socket.flush(), Flushed::Pending(_))
     }
+}
+
+/// The queue of this number of a device.
+fn find<'q>(
+    queues: &'q mut [Option<Queue>],
+    further: &'q mut [(u8, Queue)],
+    (device, number): (u8, u32),
+) -> Option<&'q mut Queue> {
+    let own = queues.get_mut(usize::from(device));
+    let own = own.and_then(Option::as_mut).into_iter();
+    let further = further.iter_mut().filter(|(owner, _)| *owner == device);
+    let mut all = own.chain(further.map(|(_, queue)| queue));
+    all.find(|queue| queue.socket.queue() == number)
 }
 
 /// All queues of one worker over one UMEM.
@@ -221,6 +270,8 @@ impl Devices {
             accept_partial: opening.facts.accept_partial,
             mtu: opening.facts.mtu,
             polled: socket.busy_poll(),
+            is_watched: false,
+            quiet: QUIET,
             socket,
             fill: rings.fill,
             rows: opening.rows,
@@ -238,6 +289,8 @@ impl Devices {
             heartbeat: None,
             owes_beat: false,
             is_behind: true,
+            is_watched: false,
+            quiet: QUIET,
             mac: facts.mac,
             accept_partial: facts.accept_partial,
             mtu: facts.mtu,
@@ -360,9 +413,31 @@ impl Devices {
         found.map(|open| &open.socket)
     }
 
-    /// The descriptors of all queues, to be watched.
-    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> + Clone {
-        self.all().map(|queue| queue.socket.as_fd())
+    /// Puts a queue that was opened into the epoll: nothing has come from it yet.
+    ///
+    /// # Errors
+    /// Those of [`Watch::add_ring`].
+    pub fn watch(&mut self, device: u8, queue: u32, watch: &Watch) -> io::Result<()> {
+        if let Some(opened) = find(&mut self.queues, &mut self.further, (device, queue)) {
+            watch.add_ring(opened.socket.as_fd())?;
+            opened.is_watched = true;
+        }
+        Ok(())
+    }
+
+    /// Before a wait: decides which queues are polled in it, those that frames come from. All others are in the epoll.
+    pub fn attend(&mut self, watch: &Watch) {
+        let further = self.further.iter_mut().map(|(_, queue)| queue);
+        let mut left = POLLED;
+        for queue in self.queues.iter_mut().flatten().chain(further) {
+            left = left.saturating_sub(queue.attend(left > 0, watch).into());
+        }
+    }
+
+    /// The descriptors of the queues that are polled.
+    pub fn polled_descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let polled = self.all().filter(|queue| !queue.is_watched);
+        polled.map(|queue| queue.socket.as_fd())
     }
 
     /// An interface has changed under its queue.
@@ -567,12 +642,7 @@ impl Devices {
     /// its socket is closed before. A device that is down or gone is not waited for: how many frames it leaves there, which
     /// nobody will get.
     pub fn finish(&mut self, device: u8, number: u32) -> u32 {
-        let own = self.queues.get_mut(usize::from(device));
-        let own = own.and_then(Option::as_mut).into_iter();
-        let further = self.further.iter_mut();
-        let further = further.filter(|(owner, _)| *owner == device);
-        let mut all = own.chain(further.map(|(_, queue)| queue));
-        let Some(queue) = all.find(|queue| queue.socket.queue() == number) else {
+        let Some(queue) = find(&mut self.queues, &mut self.further, (device, number)) else {
             return 0;
         };
         for _ in 0..WAKE_UPS_LEFT {

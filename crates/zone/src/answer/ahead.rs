@@ -2,7 +2,7 @@
 //!
 //! A name of a zone that is larger than a processor's caches costs a wait for its slot in the table, one for the name itself, and
 //! one for what lies behind it; a name that is not there costs waits for what covers it. What is asked for here is only supposed:
-//! [`answer`](super::answer) looks it up by itself, but for a name that was found not to be there.
+//! [`answer`](super::answer) looks whether it is the name, and takes it from there.
 
 use super::denial::Absence;
 use super::{Among, Zones};
@@ -39,8 +39,18 @@ enum Next {
     Name,
     /// The proof, which covers this hash.
     Proof(Absence, Hash),
-    /// Nothing; it may be known by now that the name is not there.
-    Nothing(Option<Absence>),
+    /// Nothing.
+    Nothing(Known),
+}
+
+/// What is known of a name when there is nothing more to ask for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Known {
+    Nothing,
+    /// It is not there.
+    Absent(Absence),
+    /// It is at this place in the zone, or another one with the same hash is.
+    Supposed(u32),
 }
 
 /// What can be asked for of a query's name. `None`: it is in no zone that is loaded, or in one that is so small that nothing need
@@ -94,13 +104,13 @@ impl Foreseen {
                 Next::Name
             }
             Next::Name => match zone.supposed(self.hash) {
-                Some(octets) => {
+                Some(node) => {
                     let lines = if self.is_signed { SIGNED_LINES } else { LINES };
-                    ask_lines(octets, lines, want);
-                    Next::Nothing(None)
+                    ask_lines(node.octets(), lines, want);
+                    Next::Nothing(Known::Supposed(node.at))
                 }
                 None if self.is_signed => absent(zone, message, parts, want),
-                None => Next::Nothing(None),
+                None => Next::Nothing(Known::Nothing),
             },
             Next::Proof(absence, hash) => prove(zone, absence, &hash, want),
             nothing @ Next::Nothing(_) => nothing,
@@ -108,12 +118,12 @@ impl Foreseen {
         !matches!(self.next, Next::Nothing(_))
     }
 
-    /// What is known of the name, if it is known that it is not there.
+    /// What is known of the name by now.
     #[inline]
-    pub(super) fn absence(&self) -> Option<Absence> {
+    pub(super) fn known(&self) -> Known {
         match self.next {
-            Next::Nothing(absence) => absence,
-            _ => None,
+            Next::Nothing(known) => known,
+            _ => Known::Nothing,
         }
     }
 }
@@ -121,14 +131,14 @@ impl Foreseen {
 /// Looks for a name that is not there, in a zone with NSEC3 records, and asks for where its proof will be looked for.
 fn absent(zone: &Zone, message: &[u8], parts: &QueryParts, want: impl Fn(*const u8)) -> Next {
     let Denial::Nsec3(chain) = zone.denial() else {
-        return Next::Nothing(None);
+        return Next::Nothing(Known::Nothing);
     };
     let mut name = [0; NAME_LENGTH_MAX];
     let name = parts.qname(message).to_lowercase(&mut name).as_bytes();
     let found = zone.find(name, usize::from(parts.labels));
     let node = found.node;
     if found.exact() || node.has_cut() || node.has(DNAME) || node.has(OPTED_OUT) {
-        return Next::Nothing(None);
+        return Next::Nothing(Known::Nothing);
     }
     let hash = chain.parameters.hash(&name[found.next_closer_at..]);
     want(chain.line(&hash));
@@ -145,13 +155,13 @@ fn ask_lines(octets: &[u8], lines: usize, want: impl Fn(*const u8)) {
 /// Asks for what covers the name.
 fn prove(zone: &Zone, mut absence: Absence, hash: &Hash, want: impl Fn(*const u8)) -> Next {
     let Denial::Nsec3(chain) = zone.denial() else {
-        return Next::Nothing(None);
+        return Next::Nothing(Known::Nothing);
     };
     absence.covering = zone.covering(chain, hash);
     if let Some(octets) = zone.proof_octets(absence.covering) {
         ask_lines(octets, SIGNED_LINES, want);
     }
-    Next::Nothing(Some(absence))
+    Next::Nothing(Known::Absent(absence))
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ pub use zones::Zones;
 use crate::zone::parts::{DELEGATION, DNAME, Node, RECORD_HEADER_LENGTH, Rrset};
 use crate::zone::{Found, Zone};
 use addresses::Extra;
+use ahead::Known;
 use arrayvec::ArrayVec;
 use denial::{Absence, Absent, Expansion};
 use wire::codes::{class, qtype, rcode};
@@ -82,10 +83,11 @@ pub fn answer(zones: &Zones, message: &mut [u8], parts: &QueryParts, limit: usiz
     answer_among((zones, &|_| true), None, message, parts, limit)
 }
 
-/// The same from those of the zones that serve the query. `foreseen`: what is known of the name in these zones already.
+/// The same from those of the zones that serve the query. `foreseen`: what is known of the name in these zones already, by
+/// [`ahead::foresee`] for the same query.
 ///
 /// # Panics
-/// Where `message` is shorter than the one that `parts` come from.
+/// Where `message` is shorter than the one that `parts` come from, or `foreseen` is of other zones.
 pub fn answer_among(
     (zones, serves): Among<'_>,
     foreseen: Option<&ahead::Foreseen>,
@@ -99,18 +101,26 @@ pub fn answer_among(
     let asked = parts.qname(message).as_bytes();
     let labels = usize::from(parts.labels);
     let for_parent = parts.qtype == qtype::DS;
-    let Some(home) = zones.find(asked, labels, for_parent, serves) else {
+    let home = match foreseen {
+        Some(foreseen) => Some(zones.home(foreseen.zone)),
+        None => zones.find(asked, labels, for_parent, serves),
+    };
+    let Some(home) = home else {
         return Outcome::NotServed;
     };
     let number = home.number as usize;
     let Some(zone) = home.zone else {
         return Outcome::NotLoaded { zone: number };
     };
-    let absence = foreseen.filter(|foreseen| foreseen.zone == home.number);
-    let absence = absence.and_then(ahead::Foreseen::absence);
-    let found = match &absence {
-        None => zone.find(asked, labels),
-        Some(absence) => absence.found(zone),
+    let (supposed, absence) = match foreseen.map_or(Known::Nothing, ahead::Foreseen::known) {
+        Known::Nothing => (None, None),
+        Known::Supposed(place) => (zone.find_at(place, asked), None),
+        Known::Absent(absence) => (None, Some(absence)),
+    };
+    let found = match (&absence, supposed) {
+        (Some(absence), _) => absence.found(zone),
+        (None, Some(found)) => found,
+        (None, None) => zone.find(asked, labels),
     };
     let signed = parts.edns.is_some_and(|edns| edns.dnssec_ok);
     let mut writer = Writer::new(message, parts.question_end.into(), limit);

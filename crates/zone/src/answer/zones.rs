@@ -87,6 +87,13 @@ impl Zones {
         self.entries.get(number)?.zone.as_ref()
     }
 
+    /// The zone of this number, see [`Zones::find`].
+    #[inline]
+    pub(super) fn home(&self, number: u32) -> Home<'_> {
+        let zone = self.entries[number as usize].zone.as_deref();
+        Home { number, zone }
+    }
+
     /// The number of the zone with this apex.
     #[must_use]
     pub fn number_of(&self, apex: Name<'_>) -> Option<usize> {

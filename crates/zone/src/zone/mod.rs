@@ -301,11 +301,24 @@ impl Zone {
         self.base.table.first_slot(hash)
     }
 
-    /// The name with this hash that was there when all were compiled, and what lies behind it; or another with the same hash.
+    /// The name with this hash that was there when all were compiled; or another with the same hash.
     #[inline]
-    pub(crate) fn supposed(&self, hash: u64) -> Option<&[u8]> {
+    pub(crate) fn supposed(&self, hash: u64) -> Option<Node<'_>> {
         let node = self.base.table.supposed(hash)?;
-        Some(Node::new(self.arena(), node).octets())
+        Some(self.node(node))
+    }
+
+    /// What [`find`](Self::find) gives for `name`, if that is the name at this place, as [`supposed`](Self::supposed) gave it.
+    /// `None`: it is not, or the zone has changed since all were compiled.
+    #[inline]
+    pub(crate) fn find_at(&self, place: u32, name: &[u8]) -> Option<Found<'_>> {
+        let node = self.node(place);
+        let is_it = self.over.is_none() && names::same(node.name(), name);
+        is_it.then_some(Found {
+            node,
+            encloser_at: 0,
+            next_closer_at: 0,
+        })
     }
 
     /// In a zone with NSEC records: the name before `name`, in lower case, in canonical order, or itself, that has one.
