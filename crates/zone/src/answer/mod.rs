@@ -112,16 +112,7 @@ pub fn answer_among(
     let Some(zone) = home.zone else {
         return Outcome::NotLoaded { zone: number };
     };
-    let (supposed, absence) = match foreseen.map_or(Known::Nothing, ahead::Foreseen::known) {
-        Known::Nothing => (None, None),
-        Known::Supposed(place) => (zone.find_at(place, asked), None),
-        Known::Absent(absence) => (None, Some(absence)),
-    };
-    let found = match (&absence, supposed) {
-        (Some(absence), _) => absence.found(zone),
-        (None, Some(found)) => found,
-        (None, None) => zone.find(asked, labels),
-    };
+    let (found, absence) = look_up(zone, foreseen, asked, labels);
     let signed = parts.edns.is_some_and(|edns| edns.dnssec_ok);
     let mut writer = Writer::new(message, parts.question_end.into(), limit);
     if let Some(length) = at_once(&mut writer, &found, parts.qtype, signed) {
@@ -163,6 +154,27 @@ pub fn answer_among(
     };
     let outcome = response.fill(home.number, zone, found);
     Outcome::Answered(response.finish(outcome, number))
+}
+
+/// The name in its zone; and what is known of its absence, if that is known already.
+#[inline(always)]
+fn look_up<'z>(
+    zone: &'z Zone,
+    foreseen: Option<&ahead::Foreseen>,
+    asked: &[u8],
+    labels: usize,
+) -> (Found<'z>, Option<Absence>) {
+    let (supposed, absence) = match foreseen.map_or(Known::Nothing, ahead::Foreseen::known) {
+        Known::Nothing => (None, None),
+        Known::Supposed(place) => (zone.find_at(place, asked), None),
+        Known::Absent(absence) => (None, Some(absence)),
+    };
+    let found = match (&absence, supposed) {
+        (Some(absence), _) => absence.found(zone),
+        (None, Some(found)) => found,
+        (None, None) => zone.find(asked, labels),
+    };
+    (found, absence)
 }
 
 /// A question of another class: ANY is that of every record.
