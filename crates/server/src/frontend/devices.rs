@@ -772,4 +772,50 @@ mod tests {
         assert_eq!(queue.socket.queue(), 4);
         assert_eq!(known, (new.mac, new.mtu, new.accept_partial));
     }
+
+    #[test]
+    fn queues_that_frames_come_from_are_polled_and_all_others_watched() {
+        let count = POLLED as u32 + 1;
+        let chunks = Umem::shared_memory(256, None).expect("memory");
+        let umem = Umem::of_shared_memory(&chunks).expect("memory");
+        let mut devices = Devices::new(umem);
+        let mut kernels: Vec<_> = (0..count)
+            .map(|number| {
+                let made = xsk::simulated::socket(devices.umem(), &chunks, &RINGS, number);
+                let (socket, kernel) = made.expect("memory");
+                devices.adopt(number as u8, socket, OLD);
+                kernel
+            })
+            .collect();
+        let watch = Watch::new().expect("a descriptor");
+        let polled = |devices: &mut Devices| -> Vec<u32> {
+            devices.attend(&watch);
+            let polled = devices.all().filter(|queue| !queue.is_watched);
+            polled.map(|queue| queue.socket.queue()).collect()
+        };
+        let mut batch = xsk::Batch::new();
+        let mut bring = |devices: &mut Devices, number: u32| {
+            assert!(kernels[number as usize].receive(&[0; 60]));
+            assert_eq!(devices.receive(number as u8, &mut batch), 1);
+            for received in batch.drain() {
+                devices.umem().give(received.frame);
+            }
+            devices.flush();
+        };
+        assert!(polled(&mut devices).is_empty());
+        bring(&mut devices, 3);
+        for _ in 0..QUIET {
+            assert_eq!(polled(&mut devices), [3]);
+        }
+        assert!(polled(&mut devices).is_empty());
+        for number in 0..count {
+            bring(&mut devices, number);
+        }
+        assert_eq!(polled(&mut devices), [0, 1, 2, 3]);
+        for _ in 1..QUIET {
+            bring(&mut devices, count - 1);
+            assert_eq!(polled(&mut devices), [0, 1, 2, 3]);
+        }
+        assert_eq!(polled(&mut devices), [count - 1]);
+    }
 }

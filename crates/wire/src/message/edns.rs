@@ -90,22 +90,33 @@ impl EdnsParts {
         EdnsParts::with(range, record.class, record.ttl)
     }
 
-    /// The OPT record that starts at `start` with the root as its owner; `None`: there is none, or it is malformed.
+    /// Where the OPT record ends that starts at `start` with the root as its owner; `None`: there is none, or it is malformed.
     #[inline(always)]
-    pub(super) fn at(message: &[u8], start: u16) -> Option<EdnsParts> {
+    pub(super) fn end_at(message: &[u8], start: u16) -> Option<u16> {
         const TYPE: [u8; 2] = qtype::OPT.to_be_bytes();
         let rest = message.get(start.into()..)?;
         let (fixed, rdata) = rest.split_first_chunk::<OPT_LENGTH>()?;
-        let [0, t1, t2, c1, c2, ttl @ .., l1, l2] = *fixed else {
+        let [0, t1, t2, _, _, _, version, _, _, l1, l2] = *fixed else {
             return None;
         };
         let rdata = rdata.get(..u16::from_be_bytes([l1, l2]).into())?;
+        let is_good = rdata.is_empty() || version != 0 || options_fill(rdata);
         // Within the message, which is no longer than 65,535 octets.
         let end = start + OPT_LENGTH as u16 + rdata.len() as u16;
+        ([t1, t2] == TYPE && is_good).then_some(end)
+    }
+
+    /// The OPT record from `start` to `end`; `None`: these octets are not there.
+    #[inline(always)]
+    pub(super) fn between(message: &[u8], start: u16, end: u16) -> Option<EdnsParts> {
+        let fixed: &[u8; OPT_LENGTH] = message.get(start.into()..)?.first_chunk()?;
+        let [_, _, _, c1, c2, ttl @ .., _, _] = *fixed;
         let class = u16::from_be_bytes([c1, c2]);
-        let edns = EdnsParts::with((start, end), class, u32::from_be_bytes(ttl));
-        let is_good = rdata.is_empty() || edns.version != 0 || options_fill(rdata);
-        ([t1, t2] == TYPE && is_good).then_some(edns)
+        Some(EdnsParts::with(
+            (start, end),
+            class,
+            u32::from_be_bytes(ttl),
+        ))
     }
 
     /// By the range of the record, its class and its TTL.

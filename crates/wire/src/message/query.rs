@@ -182,6 +182,11 @@ pub fn parse_query(message: &[u8]) -> Result<QueryParts, QueryError> {
         Some(found) => found,
         None => walk_records(message, question.end, &header)?,
     };
+    // Its fields are read here, for both: what two places write is copied through memory where they meet, and waited for there.
+    let edns = match found.opt {
+        (0, _) => None,
+        (start, end) => EdnsParts::between(message, start, end),
+    };
     Ok(QueryParts {
         qname_length: question.qname_length,
         labels: question.labels,
@@ -190,16 +195,18 @@ pub fn parse_query(message: &[u8]) -> Result<QueryParts, QueryError> {
         question_end: question.end,
         end: found.end,
         is_signed: found.is_signed,
-        edns: found.edns,
+        edns,
     })
 }
 
 /// What the records of a query tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Found {
     /// See [`QueryParts::end`].
     end: u16,
     is_signed: bool,
-    edns: Option<EdnsParts>,
+    /// Where the OPT record starts and ends; 0, 0: there is none.
+    opt: (u16, u16),
 }
 
 /// The same where they are what nearly all queries have: none, or one OPT record. `None`: they are others, or broken.
@@ -210,14 +217,17 @@ fn usual_records(message: &[u8], start: u16, header: &Header) -> Option<Found> {
     if header.answer_count() | header.authority_count() != 0 || header.additional_count() > 1 {
         return None;
     }
-    let edns = match header.additional_count() {
-        0 => None,
-        _ => Some(EdnsParts::at(message, start)?),
+    let (opt, end) = match header.additional_count() {
+        0 => ((0, 0), start),
+        _ => {
+            let end = EdnsParts::end_at(message, start)?;
+            ((start, end), end)
+        }
     };
     Some(Found {
-        end: edns.map_or(start, |edns| edns.end),
+        end,
         is_signed: false,
-        edns,
+        opt,
     })
 }
 
@@ -231,10 +241,12 @@ fn walk_records(message: &[u8], start: u16, header: &Header) -> Result<Found, Qu
         edns.see(message, &record)
             .map_err(|_| QueryError::BadEdns)?;
     }
+    let (end, is_signed) = (records.position(), edns.saw_signature());
+    let opt = edns.found().map_or((0, 0), |edns| (edns.start, edns.end));
     Ok(Found {
-        end: records.position(),
-        is_signed: edns.saw_signature(),
-        edns: edns.found(),
+        end,
+        is_signed,
+        opt,
     })
 }
 
@@ -342,13 +354,19 @@ mod tests {
                 let whole = query(counts, &records.concat());
                 let message = &whole[..whole.len().saturating_sub(cut / 4).max(17)];
                 let header = Header::read(message).expect("it is whole");
-                let all = |found: Found| (found.end, found.is_signed, found.edns);
-                let walked = walk_records(message, 17, &header).map(all);
+                let walked = walk_records(message, 17, &header);
                 if let Some(found) = usual_records(message, 17, &header) {
-                    prop_assert_eq!(Ok(all(found)), walked);
+                    prop_assert_eq!(Ok(found), walked);
                 } else if counts == [0, 0, 1] {
-                    let is_good = walked.is_ok_and(|(_, _, edns)| edns.is_some());
+                    let is_good = walked.is_ok_and(|found| found.opt != (0, 0));
                     prop_assert!(!is_good, "an OPT record that is good is usual");
+                }
+                let mut seen = EdnsSearch::default();
+                for record in Records::new(message, 17, &header).map_while(Result::ok) {
+                    let _ = seen.see(message, &record);
+                }
+                if let Ok(parts) = parse_query(message) {
+                    prop_assert_eq!(parts.edns, seen.found());
                 }
             }
         }
