@@ -39,8 +39,8 @@ enum Next {
     Name,
     /// The proof, which covers this hash.
     Proof(Absence, Hash),
-    /// Nothing.
-    Nothing(Known),
+    /// Nothing more.
+    Done(Known),
 }
 
 /// What is known of a name when there is nothing more to ask for.
@@ -107,22 +107,22 @@ impl Foreseen {
                 Some(node) => {
                     let lines = if self.is_signed { SIGNED_LINES } else { LINES };
                     ask_lines(node.octets(), lines, want);
-                    Next::Nothing(Known::Supposed(node.at))
+                    Next::Done(Known::Supposed(node.at))
                 }
                 None if self.is_signed => absent(zone, message, parts, want),
-                None => Next::Nothing(Known::Nothing),
+                None => Next::Done(Known::Nothing),
             },
             Next::Proof(absence, hash) => prove(zone, absence, &hash, want),
-            nothing @ Next::Nothing(_) => nothing,
+            done @ Next::Done(_) => done,
         };
-        !matches!(self.next, Next::Nothing(_))
+        !matches!(self.next, Next::Done(_))
     }
 
     /// What is known of the name by now.
     #[inline]
     pub(super) fn known(&self) -> Known {
         match self.next {
-            Next::Nothing(known) => known,
+            Next::Done(known) => known,
             _ => Known::Nothing,
         }
     }
@@ -131,14 +131,14 @@ impl Foreseen {
 /// Looks for a name that is not there, in a zone with NSEC3 records, and asks for where its proof will be looked for.
 fn absent(zone: &Zone, message: &[u8], parts: &QueryParts, want: impl Fn(*const u8)) -> Next {
     let Denial::Nsec3(chain) = zone.denial() else {
-        return Next::Nothing(Known::Nothing);
+        return Next::Done(Known::Nothing);
     };
     let mut name = [0; NAME_LENGTH_MAX];
     let name = parts.qname(message).to_lowercase(&mut name).as_bytes();
     let found = zone.find(name, usize::from(parts.labels));
     let node = found.node;
     if found.exact() || node.has_cut() || node.has(DNAME) || node.has(OPTED_OUT) {
-        return Next::Nothing(Known::Nothing);
+        return Next::Done(Known::Nothing);
     }
     let hash = chain.parameters.hash(&name[found.next_closer_at..]);
     want(chain.line(&hash));
@@ -155,13 +155,13 @@ fn ask_lines(octets: &[u8], lines: usize, want: impl Fn(*const u8)) {
 /// Asks for what covers the name.
 fn prove(zone: &Zone, mut absence: Absence, hash: &Hash, want: impl Fn(*const u8)) -> Next {
     let Denial::Nsec3(chain) = zone.denial() else {
-        return Next::Nothing(Known::Nothing);
+        return Next::Done(Known::Nothing);
     };
     absence.covering = zone.covering(chain, hash);
     if let Some(octets) = zone.proof_octets(absence.covering) {
         ask_lines(octets, SIGNED_LINES, want);
     }
-    Next::Nothing(Known::Absent(absence))
+    Next::Done(Known::Absent(absence))
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ use crate::clock::Now;
 use crate::config::Config;
 use crate::config::cache::CacheOptions;
 use crate::config::pools::PoolId;
-use crate::counters::{Counter, Lane, Sharded};
+use crate::counters::{Counter, Lane, Shard, Sharded};
 use crate::words::GROUP;
 use buffer::Buffer;
 use key::{Key, ShortKey};
@@ -387,8 +387,7 @@ impl PacketCache {
         let (expires, stored) = record.times();
         let now = moment(now);
         let change = if now < expires {
-            let age = now.saturating_sub(stored);
-            Ttl::Age(if self.options.dont_age { 0 } else { age })
+            Ttl::Age(self.age(stored, now))
         } else if now - expires < stale() {
             mark_stale(query);
             Ttl::Set(self.options.stale_ttl)
@@ -413,6 +412,21 @@ impl PacketCache {
             self.counts.deferred_lookups.count(lane);
         }
         length.map(Served::Answer)
+    }
+
+    /// How many seconds are taken off the TTLs of an entry that was stored at this moment.
+    #[inline]
+    fn age(&self, stored: u32, now: u32) -> u32 {
+        match self.options.dont_age {
+            true => 0,
+            false => now.saturating_sub(stored),
+        }
+    }
+
+    #[inline]
+    fn count_hit(&self, shard: &Shard) {
+        shard.count(Counter::CacheHits);
+        self.counts.hits.count(shard.lane);
     }
 
     /// Whether an entry that is hit is written again.
@@ -562,8 +576,7 @@ fn hit<'c>(
         Some(Served::TooLong) => respond::truncated(query, env),
         None => return None,
     };
-    env.shard.count(Counter::CacheHits);
-    cache.counts.hits.count(env.shard.lane);
+    cache.count_hit(env.shard);
     Some(respond::give(&config.chains.cache_hit, query, length, env))
 }
 

@@ -26,9 +26,8 @@ const TTL: usize = 4;
 impl PacketCache {
     /// All entries that have not expired, each in bytes of its own.
     pub fn leaving(&self, now: Now) -> impl Iterator<Item = Vec<u8>> {
-        let dont_age = self.options.dont_age;
         self.places()
-            .filter_map(move |(_, record)| packed(&record, moment(now), dont_age))
+            .filter_map(move |(_, record)| self.packed(&record, moment(now)))
     }
 
     /// Takes one in; whether it does. What another process says is not trusted: a form that does not fit is refused.
@@ -53,26 +52,21 @@ impl PacketCache {
             places: &moving.places,
         })
     }
-}
 
-fn packed(record: &Record<'_>, now: u32, dont_age: bool) -> Option<Vec<u8>> {
-    let (expires, stored) = record.times();
-    let left = expires.checked_sub(now).filter(|&left| left > 0)?;
-    let age = if dont_age {
-        0
-    } else {
-        now.saturating_sub(stored)
-    };
-    let moving = record.moving(age)?;
-    let mut bytes = left.to_le_bytes().to_vec();
-    for count in [moving.key.len(), moving.places.len(), moving.body.len()] {
-        bytes.extend(u16::try_from(count).ok()?.to_le_bytes());
+    fn packed(&self, record: &Record<'_>, now: u32) -> Option<Vec<u8>> {
+        let (expires, stored) = record.times();
+        let left = expires.checked_sub(now).filter(|&left| left > 0)?;
+        let moving = record.moving(self.age(stored, now))?;
+        let mut bytes = left.to_le_bytes().to_vec();
+        for count in [moving.key.len(), moving.places.len(), moving.body.len()] {
+            bytes.extend(u16::try_from(count).ok()?.to_le_bytes());
+        }
+        bytes.extend(moving.header);
+        bytes.extend(moving.key.iter().flat_map(|word| word.to_le_bytes()));
+        bytes.extend(moving.places.iter().flat_map(|place| place.to_le_bytes()));
+        bytes.extend(&moving.body);
+        record.is_whole().then_some(bytes)
     }
-    bytes.extend(moving.header);
-    bytes.extend(moving.key.iter().flat_map(|word| word.to_le_bytes()));
-    bytes.extend(moving.places.iter().flat_map(|place| place.to_le_bytes()));
-    bytes.extend(&moving.body);
-    record.is_whole().then_some(bytes)
 }
 
 fn unpacked(bytes: &[u8]) -> Option<(u32, Moving)> {
