@@ -100,9 +100,12 @@ pub fn prefetch(words: &[AtomicU64], place: usize) {
 /// Words that are compared or copied without a jump for each.
 pub const GROUP: usize = 4;
 
-/// How many words hold `bytes` bytes, in whole groups.
-pub const fn grouped_words_for(bytes: usize) -> usize {
-    bytes.div_ceil(8 * GROUP) * GROUP
+/// Words that are copied without a jump for each, where a group would be too much.
+const PAIR: usize = 2;
+
+/// How many words hold `bytes` bytes, in whole pairs.
+pub const fn paired_words_for(bytes: usize) -> usize {
+    bytes.div_ceil(8 * PAIR) * PAIR
 }
 
 /// How many words hold `bytes` bytes.
@@ -201,17 +204,17 @@ pub fn load(words: &[AtomicU64], bytes: &mut [u8]) {
     }
 }
 
-/// Copies `words`, whole groups that hold `length` bytes, into the front of `bytes`, all of them where there is room: what
+/// Copies `words`, whole pairs that hold `length` bytes, into the front of `bytes`, all of them where there is room: what
 /// follows the `length` bytes is written over then. `None`: there is no room for `length`, and nothing was copied.
 #[inline]
 pub fn load_over(words: &[AtomicU64], bytes: &mut [u8], length: usize) -> Option<()> {
-    debug_assert_eq!(words.len(), grouped_words_for(length));
-    let (groups, _) = words.as_chunks::<GROUP>();
-    let rooms = bytes.as_chunks_mut::<{ 8 * GROUP }>().0;
-    match rooms.get_mut(..groups.len()) {
+    debug_assert_eq!(words.len(), paired_words_for(length));
+    let (pairs, _) = words.as_chunks::<PAIR>();
+    let rooms = bytes.as_chunks_mut::<{ 8 * PAIR }>().0;
+    match rooms.get_mut(..pairs.len()) {
         Some(rooms) => {
-            for (room, group) in rooms.iter_mut().zip(groups) {
-                for (eight, word) in room.as_chunks_mut::<8>().0.iter_mut().zip(group) {
+            for (room, pair) in rooms.iter_mut().zip(pairs) {
+                for (eight, word) in room.as_chunks_mut::<8>().0.iter_mut().zip(pair) {
                     *eight = word.load(Relaxed).to_le_bytes();
                 }
             }
@@ -230,18 +233,18 @@ mod tests {
     proptest! {
         #[test]
         fn what_was_stored_is_loaded(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let words = zeroed(grouped_words_for(200));
+            let words = zeroed(paired_words_for(200));
             words.iter().for_each(|word| word.store(u64::MAX, Relaxed));
-            let stored = &words[..grouped_words_for(bytes.len())];
+            let stored = &words[..paired_words_for(bytes.len())];
             store_all(stored, &bytes);
-            for room in bytes.len()..bytes.len() + 8 * GROUP + 1 {
+            for room in bytes.len()..bytes.len() + 8 * PAIR + 1 {
                 let mut over = vec![0xff; room];
                 prop_assert_eq!(load_over(stored, &mut over, bytes.len()), Some(()));
                 prop_assert_eq!(&over[..bytes.len()], &bytes[..]);
                 prop_assert!(over[bytes.len()..].iter().all(|octet| [0, 0xff].contains(octet)));
             }
             for length in 0..=bytes.len() {
-                let over = zeroed(grouped_words_for(bytes.len()));
+                let over = zeroed(words_for(bytes.len()).next_multiple_of(GROUP));
                 store_over(&over, &bytes, length);
                 let mut front = vec![0; length];
                 load(&over, &mut front);

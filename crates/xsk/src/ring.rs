@@ -124,6 +124,26 @@ impl<S: Shared> Producer<S> {
         true
     }
 
+    /// Writes what `next` gives until it gives nothing more, up to `count` slots and to the ring's end; returns how many. As
+    /// [`push`](Self::push) does one by one, in a loop that keeps nothing in memory.
+    #[inline]
+    pub(crate) fn push_each(
+        &mut self,
+        count: u32,
+        mut next: impl FnMut() -> Option<S::Slot>,
+    ) -> u32 {
+        let room = self.room(count).min(count);
+        let mut written = 0;
+        while written < room
+            && let Some(slot) = next()
+        {
+            self.shared.write(self.written.advanced(written).0, slot);
+            written += 1;
+        }
+        self.written = self.written.advanced(written);
+        written
+    }
+
     /// The written slots that are not visible yet.
     pub(crate) fn unpublished(&self) -> impl Iterator<Item = S::Slot> {
         let count = self.written.filled(Cons(self.published.0));
@@ -211,6 +231,18 @@ impl<S: Shared> Consumer<S> {
         let slot = self.shared.read(self.taken.0);
         self.taken = self.taken.advanced(1);
         Some(slot)
+    }
+
+    /// Reads the slots that are filled as of now, up to `count`; returns how many. As [`pop`](Self::pop) does one by one.
+    #[inline]
+    pub(crate) fn pop_each(&mut self, count: u32, mut each: impl FnMut(S::Slot)) -> u32 {
+        self.producer = Prod(self.shared.producer().load(OBSERVE));
+        let count = self.checked(self.producer.filled(self.taken)).min(count);
+        for place in 0..count {
+            each(self.shared.read(self.taken.advanced(place).0));
+        }
+        self.taken = self.taken.advanced(count);
+        count
     }
 
     /// Gives all taken slots back to the producer; returns how many.

@@ -62,16 +62,21 @@ impl Shared for Rc<Memory> {
 #[derive(Clone, Debug)]
 enum Step {
     Push(u32),
+    /// So many at once, at most.
+    PushEach(u32),
     Publish,
     Pop(u32),
+    PopEach(u32),
     Release,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         (1..SIZE + 3).prop_map(Step::Push),
+        (0..SIZE + 3).prop_map(Step::PushEach),
         Just(Step::Publish),
         (1..SIZE + 3).prop_map(Step::Pop),
+        (0..SIZE + 3).prop_map(Step::PopEach),
         Just(Step::Release),
     ];
     prop::collection::vec(step, 1..200)
@@ -115,6 +120,20 @@ fn take(
                 }
             }
         }
+        Step::PushEach(count) => {
+            // Room for three more than there are slots to write, or for as many fewer.
+            let given = count + 3;
+            for (asked, given) in [(given, *count), (*count, given)] {
+                let end = expected.next + u64::from(given);
+                let mut slots = expected.next..end;
+                let written = ours.push_each(asked, || slots.next());
+                let room = SIZE - expected.occupied();
+                assert_eq!(written, asked.min(given).min(room));
+                let next = expected.next + u64::from(written);
+                expected.written.extend(expected.next..next);
+                expected.next = next;
+            }
+        }
         Step::Publish => {
             assert_eq!(ours.publish(), expected.written.len() as u32);
             expected.published.append(&mut expected.written);
@@ -126,6 +145,14 @@ fn take(
                 assert_eq!(theirs.pop(), popped);
                 expected.held += u32::from(popped.is_some());
             }
+        }
+        Step::PopEach(count) => {
+            let mut popped = Vec::new();
+            let told = theirs.pop_each(*count, |slot| popped.push(slot));
+            let there = expected.published.len().min(*count as usize);
+            let front: Vec<u64> = expected.published.drain(..there).collect();
+            assert_eq!((told as usize, popped), (there, front));
+            expected.held += told;
         }
         Step::Release => {
             assert_eq!(theirs.release(), expected.held);
@@ -167,11 +194,12 @@ proptest! {
     #[test]
     fn a_broken_producer_is_not_believed(start in positions(), claimed in any::<u32>()) {
         let memory = Memory::at(start);
-        let mut ours = Consumer::new(memory.clone());
+        let (mut ours, mut others) = (Consumer::new(memory.clone()), Consumer::new(memory.clone()));
         memory.producer.store(claimed, Relaxed);
         let popped = (0..2 * SIZE).filter(|_| ours.pop().is_some()).count() as u32;
         let filled = claimed.wrapping_sub(start);
         prop_assert_eq!(popped, if filled <= SIZE { filled } else { 0 });
+        prop_assert_eq!(others.pop_each(u32::MAX, |_| ()), popped);
     }
 }
 

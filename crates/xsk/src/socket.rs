@@ -522,17 +522,16 @@ impl Socket {
     /// Takes back frames that have been sent; returns how many.
     pub fn complete(&mut self, umem: &mut Umem) -> u32 {
         let from = Place::tx(self.membership.number);
-        let mut count = 0;
-        while let Some(address) = self.completion.pop() {
-            if umem.completed(address, from) {
-                count += 1;
-            } else {
-                self.tally.bad_addresses.add(1);
-            }
-        }
+        let mut bad = 0;
+        let count = self.completion.pop_each(u32::MAX, |address| {
+            bad += u32::from(!umem.completed(address, from));
+        });
         self.completion.release();
-        self.tally.completed.add(count.into());
-        count
+        self.tally.completed.add((count - bad).into());
+        if bad > 0 {
+            self.tally.bad_addresses.add(bad.into());
+        }
+        count - bad
     }
 
     /// Whether it is worth while to [`refill`](Self::refill): frames for a batch are owed, or for an eighth of a small ring. How far
@@ -557,12 +556,10 @@ impl Socket {
         let was_empty = self.fill.pending() == 0;
         let to = Place::fill(self.membership.number);
         let room = self.fill.room(u32::MAX);
-        for _ in 0..room {
-            let Some(chunk) = umem.take_free(to) else {
-                break;
-            };
-            self.fill.push(u64::from(chunk) * CHUNK as u64);
-        }
+        self.fill.push_each(room, || {
+            let chunk = umem.take_free(to)?;
+            Some(u64::from(chunk) * CHUNK as u64)
+        });
         let count = self.fill.publish();
         self.owed = if count < room { u32::MAX } else { 0 };
         self.tally.fill_empty.add(was_empty.into());

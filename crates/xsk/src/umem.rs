@@ -335,9 +335,11 @@ impl Umem {
 
     /// Frees a chunk that the kernel says it has sent. `false`: no such chunk there, or none of this socket.
     pub(crate) fn completed(&mut self, address: u64, from: Place) -> bool {
-        let chunk = self.ledger.claimed(address, from, Place::FREE);
-        self.free.extend(chunk);
-        chunk.is_some()
+        let Some(chunk) = self.ledger.claimed(address, from, Place::FREE) else {
+            return false;
+        };
+        self.free.push(chunk);
+        true
     }
 
     /// The octets of a frame that lies in a TX ring of ours and was not published: `from` is that ring. `None` where it is

@@ -6,6 +6,7 @@ mod sync {
 
     /// Two words: a record fills a segment.
     pub(super) const SEGMENT_BITS: u32 = 1;
+    pub(super) const FIRST: u64 = 1;
 
     pub(super) fn fence(order: Ordering) {
         loom::sync::atomic::fence(order);

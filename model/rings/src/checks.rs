@@ -65,6 +65,38 @@ pub fn hand_over() {
     consumer.join().unwrap();
 }
 
+/// The same with as many at a time as there are.
+pub fn hand_over_many() {
+    const COUNT: u64 = SIZE as u64 + 1;
+    let memory = Arc::new(Memory::new());
+    let (mut ours, mut theirs) = (Producer::new(memory.clone()), Consumer::new(memory));
+    let producer = thread::spawn(move || {
+        let mut values = 1..=COUNT;
+        while !values.is_empty() {
+            let left = values.clone().count() as u32;
+            if ours.push_each(left, || values.next()) == 0 {
+                thread::yield_now();
+            }
+            ours.publish();
+        }
+    });
+    let consumer = thread::spawn(move || {
+        let mut popped = 0;
+        while popped < COUNT {
+            let each = |value| {
+                popped += 1;
+                assert_eq!(value, popped);
+            };
+            if theirs.pop_each(SIZE, each) == 0 {
+                thread::yield_now();
+            }
+            theirs.release();
+        }
+    });
+    producer.join().unwrap();
+    consumer.join().unwrap();
+}
+
 /// A consumer goes to sleep as the kernel does: flag, barrier, one more look. It never sleeps on a filled ring unless the
 /// producer has seen the flag.
 pub fn fall_asleep() {

@@ -24,6 +24,11 @@ fn slots_are_handed_over_whole_and_in_order() {
 }
 
 #[test]
+fn many_slots_are_handed_over_whole_and_in_order() {
+    assert!(explored(exact::hand_over_many) > 30);
+}
+
+#[test]
 fn a_sleeping_consumer_is_woken() {
     assert!(explored(exact::fall_asleep) > 3);
 }
@@ -32,6 +37,12 @@ fn a_sleeping_consumer_is_woken() {
 #[should_panic(expected = "Causality violation")]
 fn a_position_stored_relaxed_is_found_out() {
     explored(unpublished::hand_over);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_position_read_relaxed_is_found_out_by_many() {
+    explored(unobserved::hand_over_many);
 }
 
 #[test]

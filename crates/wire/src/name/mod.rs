@@ -213,10 +213,31 @@ impl<'m> Name<'m> {
     #[inline]
     #[must_use]
     pub fn last_lowercase_word(&self) -> u64 {
-        lowercase_eight(match self.0.last_chunk::<8>() {
+        lowercase_eight(self.last_word())
+    }
+
+    /// The same in the case that they have.
+    #[inline]
+    #[must_use]
+    pub fn last_word(&self) -> u64 {
+        match self.0.last_chunk::<8>() {
             Some(eight) => u64::from_le_bytes(*eight),
             None => self.last_octets(self.0) << (8 * (8 - self.0.len())),
-        })
+        }
+    }
+
+    /// Whether a label begins `at` octets behind the name's beginning, or the root.
+    #[inline]
+    #[must_use]
+    pub fn has_label_at(&self, at: usize) -> bool {
+        let mut place = 0;
+        while place < at {
+            let Some(length) = self.0.get(place) else {
+                return false;
+            };
+            place += 1 + usize::from(*length);
+        }
+        place == at && at < self.0.len()
     }
 
     /// Up to seven octets at the end, the first lowest: read as eight, where there are so many, of which those before are shifted

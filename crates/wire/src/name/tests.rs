@@ -49,6 +49,9 @@ fn a_name_knows_its_labels_and_suffixes() {
     );
     let suffixes: Vec<_> = name.suffixes().map(|suffix| suffix.to_string()).collect();
     assert_eq!(suffixes, ["www.Example.com.", "Example.com.", "com.", "."]);
+    let begins = (0..20).filter(|&at| name.has_label_at(at));
+    assert_eq!(begins.collect::<Vec<_>>(), [0, 4, 12, 16]);
+    assert!(Name::ROOT.has_label_at(0) && !Name::ROOT.has_label_at(1));
     assert_eq!(Name::ROOT.suffixes().count(), 1);
     assert_eq!(Name::ROOT.parent(), None);
     assert_eq!(

@@ -33,7 +33,7 @@ impl PacketCache {
     /// All entries, those that have expired too, in no order. Each is a copy of one moment, the list is not.
     pub fn entries(&self, now: Now) -> impl Iterator<Item = Entry> {
         self.places()
-            .filter_map(move |(_, record)| entry(&record, moment(now)))
+            .filter_map(move |(_, record)| self.entry(&record, moment(now)))
     }
 
     /// How many entries there are, those that have expired too.
@@ -111,31 +111,31 @@ impl PacketCache {
             .filter_map(|place| Some((place, Record::open(&self.log, place.position)?)))
             .filter(|(_, record)| record.is_whole())
     }
-}
 
-fn entry(record: &Record<'_>, now: u32) -> Option<Entry> {
-    let question = Question::of(&record.key_words())?;
-    let (expires, stored) = record.times();
-    let key = record.hash() as u32;
-    let mut header = [0; HEADER_LENGTH];
-    let mut body = vec![0; record.body_length().min(MESSAGE_LENGTH_MAX)];
-    record.read(&mut header, &mut body, Ttl::Age(0), |flags| flags)?;
-    if !record.is_whole() {
-        return None;
+    fn entry(&self, record: &Record<'_>, now: u32) -> Option<Entry> {
+        let key = record.key_words();
+        let question = Question::of(&key)?;
+        let (expires, stored) = record.times();
+        let mut header = [0; HEADER_LENGTH];
+        let mut body = vec![0; record.body_length().min(MESSAGE_LENGTH_MAX)];
+        record.read(&mut header, &mut body, Ttl::Age(0), |flags| flags)?;
+        if !record.is_whole() {
+            return None;
+        }
+        let mut response = header[..QUESTION_START].to_vec();
+        response.extend(question.bytes());
+        response.extend(body);
+        Some(Entry {
+            name: Name::parse(&question.name).ok()?.to_owned(),
+            qtype: question.qtype,
+            qclass: question.qclass,
+            key: self.hash(key.as_chunks().0) as u32,
+            protocol: question.protocol,
+            age: now.saturating_sub(stored),
+            left: i64::from(expires) - i64::from(now),
+            response,
+        })
     }
-    let mut response = header[..QUESTION_START].to_vec();
-    response.extend(question.bytes());
-    response.extend(body);
-    Some(Entry {
-        name: Name::parse(&question.name).ok()?.to_owned(),
-        qtype: question.qtype,
-        qclass: question.qclass,
-        key,
-        protocol: question.protocol,
-        age: now.saturating_sub(stored),
-        left: i64::from(expires) - i64::from(now),
-        response,
-    })
 }
 
 #[cfg(test)]

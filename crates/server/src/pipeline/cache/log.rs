@@ -16,7 +16,8 @@
 //! and closed to writers. The head passes it by until there may be more memory.
 
 use super::sync::{
-    AtomicU32, AtomicU64, OnceLock, Ordering, SEGMENT_BITS, Words, fence, give_back, try_zeroed,
+    AtomicU32, AtomicU64, FIRST, OnceLock, Ordering, SEGMENT_BITS, Words, fence, give_back,
+    try_zeroed,
 };
 use std::ops::Deref;
 
@@ -78,7 +79,7 @@ impl Log {
         let segments = bytes.div_ceil(8 << SEGMENT_BITS).next_power_of_two().max(2);
         Log {
             segments: (0..segments).map(|_| Segment::default()).collect(),
-            head: AtomicU64::new(1),
+            head: AtomicU64::new(FIRST),
             grow: try_zeroed,
         }
     }
@@ -228,12 +229,12 @@ mod tests {
         assert_eq!(log.capacity(), 2 * SEGMENT);
         let reserve = |count| log.reserve(count).map(|room| (room.position, room.len()));
         let (first, count) = reserve(100).unwrap();
-        assert_eq!((first, count), (1, 100));
+        assert_eq!((first, count), (FIRST, 100));
         assert!(log.distance(first) <= log.capacity());
         let (second, _) = reserve(SEGMENT as usize).unwrap();
         assert_eq!(second, SEGMENT, "the rest of the first segment is left out");
         assert_eq!(log.at(second).unwrap().len(), SEGMENT as usize);
-        let (third, _) = reserve(2).unwrap();
+        let (third, _) = reserve(100).unwrap();
         assert_eq!(third, 2 * SEGMENT);
         assert!(log.distance(first) > log.capacity());
         assert!(log.distance(second) <= log.capacity());
@@ -246,7 +247,7 @@ mod tests {
         let mut log = Log::new(8 << 20);
         log.grow = |count| MAY_GROW.get().then(|| try_zeroed(count)).flatten();
         let whole = SEGMENT as usize;
-        let first = log.reserve(whole - 1).unwrap().position;
+        let first = log.reserve(whole - FIRST as usize).unwrap().position;
         let second = log.reserve(whole).unwrap().position;
         MAY_GROW.set(false);
         assert!(log.reserve(10).is_none(), "the third segment is not there");
@@ -266,13 +267,13 @@ mod tests {
         let whole = SEGMENT as usize;
         let place = |count| log.reserve(count).map(|room| room.position / SEGMENT);
         assert_eq!(log.give_back(), 0, "there is none");
-        log.reserve(whole - 1).unwrap()[0].store(7, Ordering::Relaxed);
+        log.reserve(whole - FIRST as usize).unwrap()[0].store(7, Ordering::Relaxed);
         assert_eq!([(); 3].map(|()| place(whole)), [1, 2, 3].map(Some));
         MAY_GROW.set(false);
         assert_eq!(log.give_back(), SEGMENT * 8, "the oldest one");
-        assert!(log.distance(1) > log.capacity());
+        assert!(log.distance(FIRST) > log.capacity());
         assert!(log.distance(SEGMENT) <= log.capacity());
-        assert_eq!(log.at(1).unwrap()[0].load(Ordering::Relaxed), 0);
+        assert_eq!(log.at(FIRST).unwrap()[0].load(Ordering::Relaxed), 0);
         let stopped = log.reserve(whole).unwrap();
         assert_eq!(stopped.position, 5 * SEGMENT);
         assert_eq!(log.give_back(), SEGMENT * 8);

@@ -213,7 +213,7 @@ impl PacketCache {
     fn place_of(&self, hash: u64, is_it: impl Fn(&Record<'_>) -> bool) -> Option<Place<'_>> {
         let is_there = |place: Place<'_>| {
             let record = Record::open(&self.log, place.position);
-            record.is_some_and(|record| record.hash() == hash && is_it(&record))
+            record.is_some_and(|record| is_it(&record))
         };
         self.table.search(hash, &self.log, is_there)
     }
@@ -321,7 +321,6 @@ impl PacketCache {
         let (head, body) = response.split_at(parts.question_end.into());
         let stored = moment(now);
         let kept = self.write(Draft {
-            hash: self.hash(key.groups()),
             key,
             stored,
             expires: stored.saturating_add(seconds),
@@ -340,11 +339,12 @@ impl PacketCache {
         let Some(room) = self.log.reserve(draft.len()) else {
             return false;
         };
-        draft.stamp = self.count_new(draft.len() as u64);
+        draft.stamp = self.count_new(draft.len() as u64) as u32;
         draft.write(&room);
-        let is_older = |record: &Record<'_>| record.has_key(draft.key.groups());
-        let older = self.place_of(draft.hash, is_older);
-        self.table.put(draft.hash, room.position, older, &self.log)
+        let key = draft.key.groups();
+        let hash = self.hash(key);
+        let older = self.place_of(hash, |record| record.has_key(key));
+        self.table.put(hash, room.position, older, &self.log)
     }
 
     /// Counts a new entry of so many words; how many there were with it. Now and then finds out anew how far entries get:
@@ -432,14 +432,14 @@ impl PacketCache {
     /// Whether an entry that is hit is written again.
     #[inline]
     fn is_renewed(&self, record: &Record<'_>) -> bool {
-        let new_words = self.new_words.load(Relaxed);
-        new_words.wrapping_sub(record.stamp()) > self.renew_after.load(Relaxed)
+        let since = (self.new_words.load(Relaxed) as u32).wrapping_sub(record.stamp());
+        u64::from(since) > self.renew_after.load(Relaxed)
     }
 
     /// Writes an entry again.
     #[cold]
     fn renew(&self, position: u64, hash: u64) {
-        let stamp = self.new_words.load(Relaxed);
+        let stamp = self.new_words.load(Relaxed) as u32;
         let place = self.place_of(hash, |record| record.position() == position);
         if let Some(place) = place
             && let Some(record) = Record::open(&self.log, position)

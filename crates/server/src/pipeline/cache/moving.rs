@@ -42,7 +42,6 @@ impl PacketCache {
         let mut head = [0; HEADER_LENGTH];
         head[2..].copy_from_slice(&moving.header);
         self.write(Draft {
-            hash: self.hash(key.groups()),
             key: &key,
             stored,
             expires: stored.saturating_add(left),

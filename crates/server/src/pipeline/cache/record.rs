@@ -1,14 +1,18 @@
 //! One entry in the log.
 //!
 //! ```text
-//!  0 position │ 1 hash of the key │ 2 moment of expiry 32, of storing 32 │ 3 words of key 16, places 16, bytes of body 16, 0
-//!  4 header bytes 2…9 │ 5 header bytes 10, 11 │ 6 stamp │ key │ TTLs: place 16, 0 16, seconds 32 │ body, in whole groups
+//!  0 stamp 32, position 32 │ 1 moment of expiry 32, of storing 32 │ 2 header bytes 2…9
+//!  3 words of key 16, places 16, bytes of body 16, header bytes 10, 11 │ key │ TTLs: place 16, 0 16, seconds 32
+//!  body, in whole pairs │ what is left of the cache line
 //! ```
+//!
+//! Records begin where cache lines do, so that one of a usual question and an address takes two lines, or three with OPT records.
 //!
 //! The body is what follows the question; the question is not kept, because the client's own stays in its buffer. Places
 //! count from the body's start; the seconds that are there lie beside the place, for a hit would have to put them together
 //! from two words of the body. Moments are seconds since the process started. The stamp says how many words of new entries
-//! there were when this one was written or written again.
+//! there were when this one was written or written again. Of both numbers of the first word the lower 32 bits are kept: of a
+//! position they tell apart what lies in the same place in different rounds, as long as less than 32 GiB is written between.
 //!
 //! Until [`Log::distance`] has said that a record is not lost, everything read of it may be something else: so every length
 //! is held against what is there, and nothing of it decides anything that cannot be taken back.
@@ -16,21 +20,19 @@
 use super::key::{Key, pack, unpack};
 use super::log::{Log, Room};
 use crate::clock::Now;
-use crate::words::{self, GROUP, LINE, grouped_words_for};
+use crate::words::{self, GROUP, LINE, paired_words_for};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use wire::message::{HEADER_LENGTH, MESSAGE_LENGTH_MAX};
 use wire::ttl;
 
-const POSITION: usize = 0;
-const HASH: usize = 1;
-const TIMES: usize = 2;
+const PLACE: usize = 0;
+const TIMES: usize = 1;
+const HEADER: usize = 2;
 const SHAPE: usize = 3;
-const HEADER: usize = 4;
-const STAMP: usize = 6;
-const KEY: usize = 7;
+const KEY: usize = 4;
 
-/// Cache lines of most records: fixed words, key, an answer of a few addresses.
-const USUAL_LINES: usize = 4;
+/// Cache lines of most records: fixed words, key, an answer of an address or a few.
+const USUAL_LINES: usize = 3;
 
 /// Seconds since the process started, as entries hold them: enough for 136 years.
 pub(super) fn moment(now: Now) -> u32 {
@@ -39,11 +41,10 @@ pub(super) fn moment(now: Now) -> u32 {
 
 /// What will be an entry.
 pub(super) struct Draft<'m> {
-    pub(super) hash: u64,
     pub(super) key: &'m Key,
     pub(super) stored: u32,
     pub(super) expires: u32,
-    pub(super) stamp: u64,
+    pub(super) stamp: u32,
     /// The response up to the end of its question.
     pub(super) head: &'m [u8],
     /// The response from there on.
@@ -52,26 +53,41 @@ pub(super) struct Draft<'m> {
     pub(super) places: &'m [u16],
 }
 
+/// Words of a record whose key ends there, with so many TTLs and bytes of body.
+fn words_of(key_end: usize, places: usize, body: usize) -> usize {
+    (key_end + places + paired_words_for(body)).next_multiple_of(LINE)
+}
+
+/// What stands first in a record.
+#[inline]
+fn place_word(stamp: u32, position: u64) -> u64 {
+    u64::from(stamp) << 32 | position & 0xffff_ffff
+}
+
 impl Draft<'_> {
     /// How many words it takes.
     pub(super) fn len(&self) -> usize {
-        KEY + self.key.words().len() + self.places.len() + grouped_words_for(self.body.len())
+        words_of(
+            KEY + self.key.words().len(),
+            self.places.len(),
+            self.body.len(),
+        )
     }
 
     /// Writes it to the words that were reserved for it.
     pub(super) fn write(&self, record: &Room<'_>) {
         let key = self.key.words();
         let store = |word: usize, value| record[word].store(value, Relaxed);
-        store(POSITION, record.position);
-        store(HASH, self.hash);
+        store(PLACE, place_word(self.stamp, record.position));
         store(
             TIMES,
             u64::from(self.expires) << 32 | u64::from(self.stored),
         );
         let (places, body) = (self.places.len() as u16, self.body.len() as u16);
-        store(STAMP, self.stamp);
-        store(SHAPE, pack([key.len() as u16, places, body, 0]));
-        words::store(&record[HEADER..], &self.head[2..HEADER_LENGTH]);
+        let (flags_and_counts, last_count) = self.head[2..HEADER_LENGTH].split_at(8);
+        words::store(&record[HEADER..], flags_and_counts);
+        let last_count = words::partial(last_count) as u16;
+        store(SHAPE, pack([key.len() as u16, places, body, last_count]));
         let (key_room, rest) = record[KEY..].split_at(key.len());
         for (word, value) in key_room.iter().zip(key) {
             word.store(*value, Relaxed);
@@ -101,6 +117,8 @@ pub(super) struct Record<'l> {
     key_end: usize,
     places: usize,
     body: usize,
+    /// Bytes 10 and 11 of the header, the first lower.
+    last_count: u16,
 }
 
 impl<'l> Record<'l> {
@@ -110,10 +128,10 @@ impl<'l> Record<'l> {
         let words = log.at(position)?;
         // Every record is that long; from here on these words are there.
         let fixed = words.get(..KEY)?;
-        if fixed[POSITION].load(Relaxed) != position {
+        if fixed[PLACE].load(Relaxed) as u32 != position as u32 {
             return None;
         }
-        let [key, places, body, _] = unpack(fixed[SHAPE].load(Relaxed));
+        let [key, places, body, last_count] = unpack(fixed[SHAPE].load(Relaxed));
         Some(Record {
             log,
             position,
@@ -121,6 +139,7 @@ impl<'l> Record<'l> {
             key_end: KEY + usize::from(key),
             places: places.into(),
             body: body.into(),
+            last_count,
         })
     }
 
@@ -132,11 +151,6 @@ impl<'l> Record<'l> {
                 words::prefetch(words, line * LINE);
             }
         }
-    }
-
-    #[inline]
-    pub(super) fn hash(&self) -> u64 {
-        self.words[HASH].load(Relaxed)
     }
 
     /// Where it is in the log.
@@ -188,8 +202,8 @@ impl<'l> Record<'l> {
 
     /// What it was stamped with.
     #[inline]
-    pub(super) fn stamp(&self) -> u64 {
-        self.words[STAMP].load(Relaxed)
+    pub(super) fn stamp(&self) -> u32 {
+        (self.words[PLACE].load(Relaxed) >> 32) as u32
     }
 
     /// Writes the header's flags, which `flags` makes of those that are kept, and counts to `head` and what follows the
@@ -205,7 +219,7 @@ impl<'l> Record<'l> {
     ) -> Option<usize> {
         let words = self.words.get(self.key_end..)?;
         let (ttls, body_words) = words.split_at_checked(self.places)?;
-        let body_words = body_words.get(..grouped_words_for(self.body))?;
+        let body_words = body_words.get(..paired_words_for(self.body))?;
         words::load_over(body_words, rest, self.body)?;
         self.read_header(head, flags);
         let body = &mut rest[..self.body];
@@ -231,9 +245,8 @@ impl<'l> Record<'l> {
         let flags = flags(u16::from_be_bytes((first as u16).to_le_bytes()));
         let flags = u16::from_le_bytes(flags.to_be_bytes());
         let first = first & !0xffff | u64::from(flags);
-        let last = self.words[HEADER + 1].load(Relaxed) as u16;
         head[2..10].copy_from_slice(&first.to_le_bytes());
-        head[10..].copy_from_slice(&last.to_le_bytes());
+        head[10..].copy_from_slice(&self.last_count.to_le_bytes());
     }
 
     /// Its parts, with TTLs so many seconds lower: for the cache of another process. Whether all of it was read before
@@ -253,15 +266,14 @@ impl<'l> Record<'l> {
     }
 
     /// Copies the whole record to another place in the log, under a new stamp; `None` when it was lost meanwhile or found no room.
-    pub(super) fn copy(&self, stamp: u64) -> Option<u64> {
-        let count = self.key_end + self.places + grouped_words_for(self.body);
+    pub(super) fn copy(&self, stamp: u32) -> Option<u64> {
+        let count = words_of(self.key_end, self.places, self.body);
         let words = self.words.get(..count)?;
         let room = self.log.reserve(count)?;
         for (to, from) in room.iter().zip(words) {
             to.store(from.load(Relaxed), Relaxed);
         }
-        room[POSITION].store(room.position, Relaxed);
-        room[STAMP].store(stamp, Relaxed);
+        room[PLACE].store(place_word(stamp, room.position), Relaxed);
         self.is_whole().then_some(room.position)
     }
 }

@@ -450,7 +450,6 @@ fn places_of_ttls_outside_the_body_are_passed_over() {
     assert!(filled.is_some());
     let body = [7; 10];
     let draft = Draft {
-        hash: 5,
         key: &key,
         stored: 0,
         expires: 1,

@@ -139,28 +139,68 @@ pub struct SuffixSet {
 /// The ends of so many names are compared sooner than the labels of the one asked for are walked.
 const FEW_ENDS: usize = 8;
 
+/// Eight octets in upper or lower case.
+#[derive(Debug, Clone)]
+struct AnyCase {
+    /// In lower case; zeros where no octets are.
+    word: u64,
+    /// Bit 5 where a letter is: an octet that is this letter when the bit is set is it in upper or in lower case.
+    letters: u64,
+    /// All bits where octets are.
+    mask: u64,
+}
+
+impl AnyCase {
+    /// Of a word in lower case, whose first `unused` octets are none.
+    fn of(word: u64, unused: usize) -> AnyCase {
+        let letter = |octet: u8| 0x20 * u8::from(octet.is_ascii_lowercase());
+        AnyCase {
+            word,
+            letters: u64::from_le_bytes(word.to_le_bytes().map(letter)),
+            mask: u64::MAX << (8 * unused),
+        }
+    }
+
+    #[inline]
+    fn is(&self, word: u64) -> bool {
+        (word | self.letters) & self.mask == self.word
+    }
+}
+
 /// How a name ends: what is below it ends so, too, and most of what is asked for ends otherwise.
 #[derive(Debug, Clone)]
 struct End {
     /// Of the whole name.
     octets: usize,
-    /// See [`Name::last_lowercase_word`].
-    word: u64,
-    /// Where in that word the name has octets.
-    mask: u64,
-    /// Of the name in the arena.
-    start: u32,
+    /// Its last eight octets, or all that it has.
+    last: AnyCase,
+    /// From its beginning, as long as there is any before those.
+    front: Box<[AnyCase]>,
 }
 
 impl End {
-    fn of(name: &Name<'_>, start: u32) -> End {
-        let unused = 8_usize.saturating_sub(name.len());
+    fn of(name: &Name<'_>) -> End {
+        let (octets, eights) = (name.len(), name.lowercase_words());
         End {
-            start,
-            octets: name.len(),
-            word: name.last_lowercase_word(),
-            mask: u64::MAX << (8 * unused),
+            octets,
+            last: AnyCase::of(name.last_lowercase_word(), 8_usize.saturating_sub(octets)),
+            front: eights
+                .take((octets - 1) / 8)
+                .map(|word| AnyCase::of(word, 0))
+                .collect(),
         }
+    }
+
+    /// Whether `name`, whose last octets are these, is the one that this is of, or below it.
+    #[inline]
+    fn is_above(&self, name: &Name<'_>) -> bool {
+        let Some(start) = name.len().checked_sub(self.octets) else {
+            return false;
+        };
+        let eights = name.as_bytes()[start..].as_chunks::<8>().0;
+        let mut front = self.front.iter().zip(eights);
+        front.all(|(eight, octets)| eight.is(u64::from_le_bytes(*octets)))
+            && name.has_label_at(start)
     }
 }
 
@@ -178,9 +218,8 @@ impl SuffixSet {
     fn note_ends(&mut self) {
         self.ends.clear();
         if self.names.len() <= FEW_ENDS {
-            let NameSet { arena, starts, .. } = &self.names;
-            let end = |&start: &u32| End::of(&name_at(arena, start).as_name(), start);
-            self.ends.extend(starts.iter().map(end));
+            let ends = self.names.iter().map(|name| End::of(&name.as_name()));
+            self.ends.extend(ends);
         }
     }
 
@@ -204,17 +243,9 @@ impl SuffixSet {
         if self.names.len() > FEW_ENDS {
             return self.matches_one_of_many(name, labels);
         }
-        let last = name.last_lowercase_word();
+        let last = name.last_word();
         let mut ends = self.ends.iter();
-        ends.any(|end| (last ^ end.word) & end.mask == 0 && self.is_within(name, end))
-    }
-
-    /// Whether `name` is the one that `end` is of, or below it.
-    #[inline]
-    fn is_within(&self, name: &Name<'_>, end: &End) -> bool {
-        let suffix = name.suffixes().find(|suffix| suffix.len() <= end.octets);
-        let is_it = |suffix: &Name<'_>| is_at(&self.names.arena, end.start, suffix);
-        suffix.is_some_and(|suffix| suffix.len() == end.octets && is_it(&suffix))
+        ends.any(|end| end.last.is(last) && end.is_above(name))
     }
 
     fn matches_one_of_many(&self, name: &Name<'_>, labels: u8) -> bool {
@@ -276,6 +307,41 @@ mod tests {
         assert!(!matches(&set, "."));
         assert!(matches(&suffixes(&["."]), "a.b."));
         assert!(!matches(&suffixes(&[]), "a.b."));
+    }
+
+    #[test]
+    fn each_octet_of_a_suffix_counts_and_only_the_case_of_letters_does_not() {
+        for length in 1..=60 {
+            let suffix = format!("z{}-.q.", "k".repeat(length));
+            let set = suffixes(&[&suffix]);
+            let below = format!("x.{suffix}");
+            for name in [&suffix, &below, &below.to_uppercase()] {
+                assert!(matches(&set, name), "{name} of {suffix}");
+            }
+            assert!(!matches(&set, &format!("x{suffix}")), "{suffix}");
+            for place in 0..suffix.len() {
+                let (mut other, mut control) = (suffix.clone(), suffix.clone());
+                if &suffix[place..=place] == "." {
+                    continue;
+                }
+                other.replace_range(place..=place, "j");
+                assert!(!matches(&set, &other), "{other} of {suffix}");
+                // What differs from an octet in bit 5 only, as letters of the other case do.
+                let twin = suffix.as_bytes()[place] ^ 0x20;
+                if !twin.is_ascii_alphabetic() {
+                    control.replace_range(place..=place, &format!("\\{twin:03}"));
+                    assert!(!matches(&set, &control), "{control} of {suffix}");
+                }
+            }
+        }
+    }
+
+    /// The octets of a suffix, its lengths too, may lie within a label.
+    #[test]
+    fn what_looks_like_a_suffix_within_a_label_is_none() {
+        let set = suffixes(&["example.com."]);
+        assert!(!matches(&set, "bad\\007example.com."));
+        assert!(matches(&set, "bad\\007example.com.example.com."));
     }
 
     #[test]
