@@ -402,10 +402,11 @@ impl Worker {
         self.unsent = self.outlets.flush(&self.shard);
     }
 
-    /// Time-outs of queries in flight, and the kernel's counters, every [`HOUSEKEEPING`].
+    /// Time-outs of queries in flight, the rates of the queues, and the kernel's counters, every [`HOUSEKEEPING`].
     fn keep_house(&mut self) {
         let now = self.now;
-        if now.since(self.last_housekeeping) < HOUSEKEEPING {
+        let elapsed = now.since(self.last_housekeeping);
+        if elapsed < HOUSEKEEPING {
             return;
         }
         self.last_housekeeping = now;
@@ -423,6 +424,7 @@ impl Worker {
         for mut waiting in over {
             self.with_env(|_, outlets, env| outlets.time_out(&mut waiting, env));
         }
+        self.outlets.devices.suit_rates(elapsed);
         self.outlets.devices.publish_kernel();
     }
 

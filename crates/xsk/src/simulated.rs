@@ -211,6 +211,32 @@ mod tests {
     }
 
     #[test]
+    fn as_many_frames_are_ready_as_are_asked_for() {
+        let chunks = Umem::shared_memory(16, None).unwrap();
+        let mut umem = Umem::of_shared_memory(&chunks).unwrap();
+        let (mut socket, mut kernel) = socket(&mut umem, &chunks, &SIZES, 0).unwrap();
+        let mut batch = Batch::new();
+        let mut refill_after = |socket: &mut Socket, count| {
+            (0..count).for_each(|_| assert!(kernel.receive(&[7; 60])));
+            assert_eq!(socket.receive(&mut umem, &mut batch), count);
+            batch.drain().for_each(|received| umem.give(received.frame));
+            socket.refill(&mut umem).count
+        };
+        socket.keep_ready(3);
+        assert_eq!(refill_after(&mut socket, 4), 0, "four of eight are left");
+        assert_eq!(refill_after(&mut socket, 2), 1, "two are left");
+        assert_eq!(refill_after(&mut socket, 3), 3);
+        socket.keep_ready(0);
+        assert_eq!(refill_after(&mut socket, 3), 1, "never none");
+        socket.keep_ready(u32::MAX);
+        assert_eq!(
+            refill_after(&mut socket, 1),
+            8,
+            "all that there is room for"
+        );
+    }
+
+    #[test]
     fn without_chunks_frames_are_lost() {
         let chunks = Umem::shared_memory(16, None).unwrap();
         let mut umem = Umem::of_shared_memory(&chunks).unwrap();

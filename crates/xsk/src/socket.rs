@@ -203,6 +203,8 @@ pub struct Socket {
     budget: u32,
     /// Frames that have come in since the fill ring was last filled; `u32::MAX`: there were not enough free ones then.
     owed: u32,
+    /// The fill ring gets no more frames than these: [`Socket::keep_ready`].
+    ready: u32,
     /// The kernel has taken all that was put into the TX ring.
     drained: bool,
     tally: Arc<Tally>,
@@ -288,6 +290,7 @@ impl Socket {
             queue,
             budget: COPY_BUDGET,
             owed: u32::MAX,
+            ready: u32::MAX,
             drained: true,
             tally: Arc::default(),
         })
@@ -315,6 +318,7 @@ impl Socket {
             queue,
             budget: COPY_BUDGET,
             owed: u32::MAX,
+            ready: u32::MAX,
             drained: true,
             tally: Arc::default(),
         })
@@ -541,8 +545,15 @@ impl Socket {
         self.owed >= (self.fill.size() / 8).clamp(1, BATCH as u32)
     }
 
-    /// Gives free frames to the kernel to receive into, as many as the fill ring has room for. While none have come in
-    /// since the last time it costs nothing.
+    /// How many frames the fill ring is to hold from now on, at least one and at most all that it has room for, as it does when
+    /// it is new. Frames are used in turn: the fewer there are in it, the more of them are still in the caches of the processors,
+    /// their pages in the tables of addresses, when their turn comes again.
+    pub fn keep_ready(&mut self, count: u32) {
+        self.ready = count.max(1);
+    }
+
+    /// Gives free frames to the kernel to receive into, as many as the fill ring has room for or is to hold. While none have come
+    /// in since the last time it costs nothing.
     pub fn refill(&mut self, umem: &mut Umem) -> Refilled {
         if umem.has_closed_sockets() {
             umem.reclaim();
@@ -553,9 +564,13 @@ impl Socket {
                 was_empty: false,
             };
         }
-        let was_empty = self.fill.pending() == 0;
+        let pending = self.fill.pending();
+        let was_empty = pending == 0;
         let to = Place::fill(self.membership.number);
-        let room = self.fill.room(u32::MAX);
+        let room = self
+            .ready
+            .saturating_sub(pending)
+            .min(self.fill.room(u32::MAX));
         self.fill.push_each(room, || {
             let chunk = umem.take_free(to)?;
             Some(u64::from(chunk) * CHUNK as u64)

@@ -41,6 +41,10 @@ pub struct Queue {
     is_watched: bool,
     /// How many waits there were since the last frame.
     quiet: u32,
+    /// Frames that had come when the rate was looked at last.
+    received: u64,
+    /// Frames that are ready for the kernel.
+    ready: u32,
     /// Slots of the fill ring.
     fill: u32,
     pub rows: Arc<QueueRows>,
@@ -101,6 +105,13 @@ pub enum Unsent {
 /// After so many waits without a frame a queue goes into the epoll: there it costs a wait nothing, and to go there and back costs
 /// less than it does in so many waits.
 const QUIET: u32 = 32;
+
+/// What comes in so long has frames: a worker that does not run loses nothing until then. Not more, where the ring has room for
+/// more: with 4,096 frames of 2 KiB in turn nearly each was out of the processors' tables of addresses when it was used again.
+const READY: Duration = Duration::from_millis(10);
+
+/// For a burst after silence.
+const READY_LEAST: u32 = 1_024;
 
 /// Wake-ups for the last frames of a TX ring: a full one takes 64 of 32 frames each.
 const WAKE_UPS_LEFT: u32 = 1_000;
@@ -180,6 +191,17 @@ impl Queue {
             self.is_watched = watch.add_ring(self.socket.as_fd()).is_ok();
             self.quiet = if self.is_watched { self.quiet } else { 0 };
         }
+    }
+
+    /// Has as many frames ready for the kernel as the rate of the last `elapsed` lets expect.
+    fn suit_rate(&mut self, elapsed: Duration) {
+        let received = self.socket.counters().received;
+        let came = received.saturating_sub(std::mem::replace(&mut self.received, received));
+        let expected = u128::from(came) * READY.as_nanos() / elapsed.as_nanos().max(1);
+        // Half of what they were a moment ago: rates go up and down.
+        let least = READY_LEAST.max(self.ready / 2);
+        self.ready = u32::try_from(expected).unwrap_or(u32::MAX).max(least);
+        self.socket.keep_ready(self.ready);
     }
 
     /// Shows the kernel what was put into the TX ring; whether some of it must wait for another turn.
@@ -272,6 +294,8 @@ impl Devices {
             polled: socket.busy_poll(),
             is_watched: false,
             quiet: QUIET,
+            received: socket.counters().received,
+            ready: u32::MAX,
             socket,
             fill: rings.fill,
             rows: opening.rows,
@@ -285,6 +309,8 @@ impl Devices {
         let rows = Arc::<QueueRows>::default();
         socket.count_in(Arc::clone(&rows.own));
         let queue = Queue {
+            received: 0,
+            ready: u32::MAX,
             socket,
             heartbeat: None,
             owes_beat: false,
@@ -698,6 +724,13 @@ impl Devices {
         }
     }
 
+    /// Has as many frames ready for the kernel as the rate of the last `elapsed` lets expect, for each queue.
+    pub fn suit_rates(&mut self, elapsed: Duration) {
+        let further = self.further.iter_mut().map(|(_, queue)| queue);
+        let queues = self.queues.iter_mut().flatten().chain(further);
+        queues.for_each(|queue| queue.suit_rate(elapsed));
+    }
+
     /// Reads the kernel's own counters into the rows.
     pub fn publish_kernel(&self) {
         for queue in self.all() {
@@ -746,6 +779,40 @@ mod tests {
             devices.census().0.fill
         });
         assert_eq!(levels, [31, 30, 29, 32, 31]);
+    }
+
+    /// In 20 ms so many frames come, once the queue has long been quiet; what lies in the fill ring after each.
+    #[test]
+    fn what_comes_in_ten_milliseconds_has_frames() {
+        let rings = RingSizes {
+            fill: 4_096,
+            rx: 64,
+            tx: 8,
+            completion: 16,
+        };
+        let chunks = Umem::shared_memory(rings.frames(), None).expect("memory");
+        let umem = Umem::of_shared_memory(&chunks).expect("memory");
+        let mut devices = Devices::new(umem);
+        let made = xsk::simulated::socket(devices.umem(), &chunks, &rings, 0);
+        let (socket, mut kernel) = made.expect("memory");
+        devices.adopt(3, socket, OLD);
+        for _ in 0..32 {
+            devices.suit_rates(Duration::from_millis(20));
+        }
+        let mut batch = xsk::Batch::new();
+        let levels = [4_096, 4_096, 5_120, 64, 64, 4_096].map(|count| {
+            for _ in 0..count / 64 {
+                (0..64).for_each(|_| assert!(kernel.receive(&[0; 60])));
+                assert_eq!(devices.receive(3, &mut batch), 64);
+                for received in batch.drain() {
+                    devices.umem().give(received.frame);
+                }
+                devices.flush();
+            }
+            devices.suit_rates(Duration::from_millis(20));
+            devices.census().0.fill
+        });
+        assert_eq!(levels, [1_024, 2_048, 2_048, 2_560, 2_496, 1_024]);
     }
 
     #[test]

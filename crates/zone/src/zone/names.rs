@@ -44,14 +44,28 @@ pub(crate) fn same(name: &[u8], asked: &[u8]) -> bool {
     let (Some(last), Some(asked_last)) = (name.last_chunk(), asked.last_chunk()) else {
         return name.eq_ignore_ascii_case(asked);
     };
+    let differ =
+        |name: &[u8; 8], asked: &[u8; 8]| u64::from_le_bytes(*name) ^ u64::from_le_bytes(*asked);
+    let eights = name.as_chunks().0.iter().zip(asked.as_chunks().0);
+    // Nearly always the same, for their hashes are: no branch a step. Nearly all names are asked for in lower case.
+    let differ = eights.fold(differ(last, asked_last), |bits, (name, asked)| {
+        bits | differ(name, asked)
+    });
+    differ == 0 || same_in_other_case(name, asked)
+}
+
+/// The same where some octets differ; both have eight at least.
+#[inline(never)]
+fn same_in_other_case(name: &[u8], asked: &[u8]) -> bool {
     let differ = |name: &[u8; 8], asked: &[u8; 8]| {
         u64::from_le_bytes(*name) ^ lowercase_eight(u64::from_le_bytes(*asked))
     };
+    let last = name.last_chunk().zip(asked.last_chunk());
     let eights = name.as_chunks().0.iter().zip(asked.as_chunks().0);
-    // Nearly always the same, for their hashes are: no branch a step.
-    eights.fold(differ(last, asked_last), |bits, (name, asked)| {
-        bits | differ(name, asked)
-    }) == 0
+    let differ = eights
+        .chain(last)
+        .fold(0, |bits, (name, asked)| bits | differ(name, asked));
+    differ == 0
 }
 
 /// Whether `name`, in lower case, is `apex` or below it.
