@@ -186,7 +186,7 @@ impl Umem {
             .ok()
             .filter(|&frames| frames > 0 && length.is_multiple_of(CHUNK))
             .ok_or_else(|| Error::Invalid(format!("{length} octets of frames")))?;
-        let memory = Mapping::of_descriptor(memory.as_fd(), length, 0).map_err(failed)?;
+        let memory = Mapping::of_nameless(memory.as_fd(), length).map_err(failed)?;
         Ok(Umem::of(memory, frames, true))
     }
 

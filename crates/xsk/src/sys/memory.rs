@@ -1,7 +1,7 @@
 //! Memory that we share with the kernel: chunks, rings, cells of BPF maps.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -11,7 +11,8 @@ use crate::ring::Shared;
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
 /// Zeroed memory without a name, to be mapped by several processes; it can never become shorter. On reserved huge pages where
-/// enough are free (its length is rounded up then), on `node` of the machine if it can be had there.
+/// enough are free (its length is rounded up then), else on transparent ones where the kernel has some to spare; on `node` of the
+/// machine if it can be had there.
 pub(crate) fn nameless(length: usize, node: Option<u32>) -> io::Result<OwnedFd> {
     if length >= HUGE_PAGE
         && let Ok(made) = nameless_reserved(length, node)
@@ -19,7 +20,7 @@ pub(crate) fn nameless(length: usize, node: Option<u32>) -> io::Result<OwnedFd> 
         return Ok(made);
     }
     let made = nameless_of(length, 0)?;
-    settle(&made, node)?;
+    settle(&made, node)?.gather();
     Ok(made)
 }
 
@@ -33,7 +34,7 @@ fn nameless_reserved(length: usize, node: Option<u32>) -> io::Result<OwnedFd> {
 /// Says where the pages of nameless memory are to come from; they are nobody's yet.
 fn settle(memory: &OwnedFd, node: Option<u32>) -> io::Result<Mapping> {
     let length = nameless_length(memory)?;
-    let mapping = Mapping::map(length, libc::MAP_SHARED, memory.as_raw_fd(), 0)?;
+    let mapping = Mapping::aligned_of(memory.as_fd(), length, 0)?;
     mapping.advise_huge_pages();
     mapping.prefer(node);
     Ok(mapping)
@@ -160,6 +161,32 @@ impl Mapping {
         Ok(Mapping { start, length })
     }
 
+    /// Shared memory of a descriptor, from where a huge page can begin; `flags`: more of mmap(2).
+    fn aligned_of(descriptor: BorrowedFd<'_>, length: usize, flags: i32) -> io::Result<Mapping> {
+        let place = Mapping::aligned(length)?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: over a mapping of ours that nobody has a pointer into, and which unmaps what is there in its end.
+        let start = unsafe {
+            libc::mmap(
+                place.start.as_ptr().cast(),
+                length,
+                protection,
+                libc::MAP_SHARED | libc::MAP_FIXED | flags,
+                descriptor.as_raw_fd(),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(place)
+    }
+
+    /// What [`nameless`] has made, all of it there.
+    pub(crate) fn of_nameless(descriptor: BorrowedFd<'_>, length: usize) -> io::Result<Mapping> {
+        Mapping::aligned_of(descriptor, length, libc::MAP_POPULATE)
+    }
+
     /// Shared memory of a descriptor: a ring of an AF_XDP socket, the values of a BPF array.
     pub(crate) fn of_descriptor(
         descriptor: BorrowedFd<'_>,
@@ -219,6 +246,17 @@ impl Mapping {
                 error if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
                 error => Err(error),
             },
+        }
+    }
+
+    /// Has its pages be huge ones where the kernel can, whatever it does by itself: for shared memory it does nothing by default
+    /// (`shmem_enabled`). A refusal, as that of any kernel before Linux 6.1, costs only speed.
+    fn gather(&self) {
+        const MADV_COLLAPSE: i32 = 25;
+        // It gathers pages that are there.
+        if self.length >= HUGE_PAGE && self.populate().is_ok() {
+            // SAFETY: advice about memory that is mapped as long as `self` lives; it changes no content.
+            unsafe { libc::madvise(self.start.as_ptr().cast(), self.length, MADV_COLLAPSE) };
         }
     }
 
