@@ -532,9 +532,7 @@ impl Socket {
         });
         self.completion.release();
         self.tally.completed.add((count - bad).into());
-        if bad > 0 {
-            self.tally.bad_addresses.add(bad.into());
-        }
+        self.tally.bad_addresses.add(bad.into());
         count - bad
     }
 
@@ -547,9 +545,14 @@ impl Socket {
 
     /// How many frames the fill ring is to hold from now on, at least one and at most all that it has room for, as it does when
     /// it is new. Frames are used in turn: the fewer there are in it, the more of them are still in the caches of the processors,
-    /// their pages in the tables of addresses, when their turn comes again.
+    /// their pages in the TLBs, when their turn comes again.
     pub fn keep_ready(&mut self, count: u32) {
         self.ready = count.max(1);
+    }
+
+    /// What [`keep_ready`](Socket::keep_ready) was told last; `u32::MAX` when it is new.
+    pub fn ready(&self) -> u32 {
+        self.ready
     }
 
     /// Gives free frames to the kernel to receive into, as many as the fill ring has room for or is to hold. While none have come

@@ -43,8 +43,6 @@ pub struct Queue {
     quiet: u32,
     /// Frames that had come when the rate was looked at last.
     received: u64,
-    /// Frames that are ready for the kernel.
-    ready: u32,
     /// Slots of the fill ring.
     fill: u32,
     pub rows: Arc<QueueRows>,
@@ -107,7 +105,7 @@ pub enum Unsent {
 const QUIET: u32 = 32;
 
 /// What comes in so long has frames: a worker that does not run loses nothing until then. Not more, where the ring has room for
-/// more: with 4,096 frames of 2 KiB in turn nearly each was out of the processors' tables of addresses when it was used again.
+/// more: with 4,096 frames of 2 KiB in turn nearly each was out of the processors' TLBs when it was used again.
 const READY: Duration = Duration::from_millis(10);
 
 /// For a burst after silence.
@@ -199,9 +197,9 @@ impl Queue {
         let came = received.saturating_sub(std::mem::replace(&mut self.received, received));
         let expected = u128::from(came) * READY.as_nanos() / elapsed.as_nanos().max(1);
         // Half of what they were a moment ago: rates go up and down.
-        let least = READY_LEAST.max(self.ready / 2);
-        self.ready = u32::try_from(expected).unwrap_or(u32::MAX).max(least);
-        self.socket.keep_ready(self.ready);
+        let least = READY_LEAST.max(self.socket.ready() / 2);
+        let expected = u32::try_from(expected).unwrap_or(u32::MAX);
+        self.socket.keep_ready(expected.max(least));
     }
 
     /// Shows the kernel what was put into the TX ring; whether some of it must wait for another turn.
@@ -295,7 +293,6 @@ impl Devices {
             is_watched: false,
             quiet: QUIET,
             received: socket.counters().received,
-            ready: u32::MAX,
             socket,
             fill: rings.fill,
             rows: opening.rows,
@@ -310,7 +307,6 @@ impl Devices {
         socket.count_in(Arc::clone(&rows.own));
         let queue = Queue {
             received: 0,
-            ready: u32::MAX,
             socket,
             heartbeat: None,
             owes_beat: false,
@@ -422,6 +418,11 @@ impl Devices {
         self.queues.iter().flatten().chain(further)
     }
 
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Queue> {
+        let further = self.further.iter_mut().map(|(_, queue)| queue);
+        self.queues.iter_mut().flatten().chain(further)
+    }
+
     /// The numbers of the queues of a device that are open here.
     pub fn numbers(&self, device: u8) -> Vec<u32> {
         let further = self.further.iter().filter(|(number, _)| *number == device);
@@ -453,9 +454,8 @@ impl Devices {
 
     /// Before a wait: decides which queues are polled in it, those that frames come from. All others are in the epoll.
     pub fn attend(&mut self, watch: &Watch) {
-        let further = self.further.iter_mut().map(|(_, queue)| queue);
         let mut left = POLLED;
-        for queue in self.queues.iter_mut().flatten().chain(further) {
+        for queue in self.all_mut() {
             left = left.saturating_sub(queue.attend(left > 0, watch).into());
         }
     }
@@ -521,8 +521,7 @@ impl Devices {
     /// needed, many times in the 100 ms after which a program takes a worker for stalled. Not after each batch: the program has read
     /// the cell for each frame on the sender's processor, and would have to ask this one for it again.
     pub fn beat(&mut self) {
-        let further = self.further.iter_mut().map(|(_, queue)| queue);
-        for queue in self.queues.iter_mut().flatten().chain(further) {
+        for queue in self.all_mut() {
             if std::mem::take(&mut queue.owes_beat)
                 && let Some(heartbeat) = &queue.heartbeat
             {
@@ -726,9 +725,7 @@ impl Devices {
 
     /// Has as many frames ready for the kernel as the rate of the last `elapsed` lets expect, for each queue.
     pub fn suit_rates(&mut self, elapsed: Duration) {
-        let further = self.further.iter_mut().map(|(_, queue)| queue);
-        let queues = self.queues.iter_mut().flatten().chain(further);
-        queues.for_each(|queue| queue.suit_rate(elapsed));
+        self.all_mut().for_each(|queue| queue.suit_rate(elapsed));
     }
 
     /// Reads the kernel's own counters into the rows.
@@ -744,6 +741,7 @@ impl Devices {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use xsk::simulated::Kernel;
 
     const RINGS: RingSizes = RingSizes {
         fill: 8,
@@ -758,24 +756,35 @@ mod tests {
         accept_partial: true,
     };
 
+    /// A device, number 3, with one queue over rings of these sizes.
+    fn adopted(frames: u32, rings: &RingSizes) -> (Devices, Kernel) {
+        let chunks = Umem::shared_memory(frames, None).expect("memory");
+        let umem = Umem::of_shared_memory(&chunks).expect("memory");
+        let mut devices = Devices::new(umem);
+        let made = xsk::simulated::socket(devices.umem(), &chunks, rings, 0);
+        let (socket, kernel) = made.expect("memory");
+        devices.adopt(3, socket, OLD);
+        (devices, kernel)
+    }
+
+    /// So many frames come, which is no more than a batch, and a turn ends.
+    fn bring(devices: &mut Devices, device: u8, kernel: &mut Kernel, count: usize) {
+        let mut batch = xsk::Batch::new();
+        (0..count).for_each(|_| assert!(kernel.receive(&[0; 60])));
+        assert_eq!(devices.receive(device, &mut batch), count);
+        for received in batch.drain() {
+            devices.umem().give(received.frame);
+        }
+        devices.flush();
+    }
+
     /// Frames come one at a time, each in a turn of its own; four are an eighth of this ring.
     #[test]
     fn the_fill_ring_is_filled_for_many_frames_at_once() {
         let rings = RingSizes { fill: 32, ..RINGS };
-        let chunks = Umem::shared_memory(64, None).expect("memory");
-        let umem = Umem::of_shared_memory(&chunks).expect("memory");
-        let mut devices = Devices::new(umem);
-        let made = xsk::simulated::socket(devices.umem(), &chunks, &rings, 0);
-        let (socket, mut kernel) = made.expect("memory");
-        devices.adopt(3, socket, OLD);
-        let mut batch = xsk::Batch::new();
+        let (mut devices, mut kernel) = adopted(64, &rings);
         let levels = [(); 5].map(|()| {
-            assert!(kernel.receive(&[0; 60]));
-            assert_eq!(devices.receive(3, &mut batch), 1);
-            for received in batch.drain() {
-                devices.umem().give(received.frame);
-            }
-            devices.flush();
+            bring(&mut devices, 3, &mut kernel, 1);
             devices.census().0.fill
         });
         assert_eq!(levels, [31, 30, 29, 32, 31]);
@@ -790,24 +799,13 @@ mod tests {
             tx: 8,
             completion: 16,
         };
-        let chunks = Umem::shared_memory(rings.frames(), None).expect("memory");
-        let umem = Umem::of_shared_memory(&chunks).expect("memory");
-        let mut devices = Devices::new(umem);
-        let made = xsk::simulated::socket(devices.umem(), &chunks, &rings, 0);
-        let (socket, mut kernel) = made.expect("memory");
-        devices.adopt(3, socket, OLD);
+        let (mut devices, mut kernel) = adopted(rings.frames(), &rings);
         for _ in 0..32 {
             devices.suit_rates(Duration::from_millis(20));
         }
-        let mut batch = xsk::Batch::new();
         let levels = [4_096, 4_096, 5_120, 64, 64, 4_096].map(|count| {
             for _ in 0..count / 64 {
-                (0..64).for_each(|_| assert!(kernel.receive(&[0; 60])));
-                assert_eq!(devices.receive(3, &mut batch), 64);
-                for received in batch.drain() {
-                    devices.umem().give(received.frame);
-                }
-                devices.flush();
+                bring(&mut devices, 3, &mut kernel, 64);
             }
             devices.suit_rates(Duration::from_millis(20));
             devices.census().0.fill
@@ -860,14 +858,8 @@ mod tests {
             let polled = devices.all().filter(|queue| !queue.is_watched);
             polled.map(|queue| queue.socket.queue()).collect()
         };
-        let mut batch = xsk::Batch::new();
         let mut bring = |devices: &mut Devices, number: u32| {
-            assert!(kernels[number as usize].receive(&[0; 60]));
-            assert_eq!(devices.receive(number as u8, &mut batch), 1);
-            for received in batch.drain() {
-                devices.umem().give(received.frame);
-            }
-            devices.flush();
+            bring(devices, number as u8, &mut kernels[number as usize], 1);
         };
         assert!(polled(&mut devices).is_empty());
         bring(&mut devices, 3);

@@ -1,7 +1,7 @@
 //! Names as octets on the wire, where a zone needs more of them than crate `wire` has: their canonical order.
 
 use std::cmp::Ordering;
-use wire::name::{LABELS_MAX, lowercase_eight};
+use wire::name::LABELS_MAX;
 
 /// Where the labels of `name` start, the root's not counted; and how many there are.
 fn label_starts(name: &[u8]) -> ([u8; LABELS_MAX + 1], usize) {
@@ -54,18 +54,10 @@ pub(crate) fn same(name: &[u8], asked: &[u8]) -> bool {
     differ == 0 || same_in_other_case(name, asked)
 }
 
-/// The same where some octets differ; both have eight at least.
+/// Apart, so that names in lower case do not carry it along.
 #[inline(never)]
 fn same_in_other_case(name: &[u8], asked: &[u8]) -> bool {
-    let differ = |name: &[u8; 8], asked: &[u8; 8]| {
-        u64::from_le_bytes(*name) ^ lowercase_eight(u64::from_le_bytes(*asked))
-    };
-    let last = name.last_chunk().zip(asked.last_chunk());
-    let eights = name.as_chunks().0.iter().zip(asked.as_chunks().0);
-    let differ = eights
-        .chain(last)
-        .fold(0, |bits, (name, asked)| bits | differ(name, asked));
-    differ == 0
+    name.eq_ignore_ascii_case(asked)
 }
 
 /// Whether `name`, in lower case, is `apex` or below it.
