@@ -30,7 +30,7 @@ pub enum Change {
     SourceChanged,
     /// An interface with our program is down or has no carrier: nothing comes by it.
     LinkDown,
-    /// It is up again.
+    /// It is up, again or for the first time.
     LinkUp,
     /// A server is reached by another next hop or interface, by kernel sockets, or over AF_XDP (again).
     PathChanged,

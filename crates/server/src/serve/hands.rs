@@ -148,7 +148,7 @@ impl Hands for Daemon {
 
     fn link(&mut self, device: &Device, is_up: bool) {
         let (change, what) = match is_up {
-            true => (Change::LinkUp, "it is up again"),
+            true => (Change::LinkUp, "it is up"),
             false => (
                 Change::LinkDown,
                 "it is down or has no carrier: nothing comes by it",

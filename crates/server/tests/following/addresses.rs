@@ -2,6 +2,10 @@
 
 use crate::rig::{AF_XDP_AGAIN, PATIENCE, REFUSED, Rig};
 
+/// Said of an interface that came later, in the line that tells of all its changes: that its link is up may come before it, as
+/// fast as that event came. Queues are in one part or two, by the pages that their workers' frames lie in.
+const ATTACHED_LATER: &str = "AF_XDP program attached in native mode; queue";
+
 #[test]
 fn a_wildcard_listener_serves_what_comes() {
     let wildcard = "addLocal(\"0.0.0.0:53\", {xdp=true})\n".to_owned() + REFUSED;
@@ -22,7 +26,7 @@ fn a_wildcard_listener_serves_what_comes() {
     ));
     rig.client_ip("link set late-peer up\naddress add 203.0.113.100/24 dev late-peer\n");
     rig.is_served_over_xdp("203.0.113.1:53", "late0");
-    rig.says("late0: AF_XDP program attached");
+    rig.says(ATTACHED_LATER);
     rig.server.stop().expect("a good end");
 }
 
@@ -125,8 +129,7 @@ fn a_backend_whose_route_moves_to_an_interface_that_was_not_open() {
     rig.says("interface=\"enp2s0\"");
     rig.add_third_interface();
     rig.ip("route add 198.51.100.2/32 via 203.0.113.2 dev third src 198.51.100.1\n");
-    // Of one line or two, by the pages that its workers' frames lie in.
-    rig.says("third: AF_XDP program attached in native mode; queue");
+    rig.says(ATTACHED_LATER);
     rig.says("interface=\"third\"");
     assert_eq!(rig.metric("millrace_server_xsk", &[]), 1.0);
     rig.ip("link del third\n");

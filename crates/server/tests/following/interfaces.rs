@@ -152,7 +152,7 @@ fn down_and_up() {
     rig.says("enp1s0: it is down or has no carrier: nothing comes by it");
     rig.ip("link set enp1s0 up\n");
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
-    rig.says("enp1s0: it is up again");
+    rig.says("enp1s0: it is up");
     // The cable of the clients, which stays in the plan.
     rig.client_ip("link set to-server down\n");
     rig.awaits("the carrier's loss to be counted", || {

@@ -9,8 +9,10 @@
 //! | 1183, 1348, 1706, 1712, 1876, 2163 | RP, AFSDB, X25, ISDN, RT; NSAP, GPOS, LOC, PX |
 //! | 2230, 2782, 3123, 3403, 3596, 4398, 4025, 4701, 6672 | KX, SRV, APL, NAPTR, AAAA, CERT, IPSECKEY, DHCID, DNAME |
 //! | 4034, 5155, 7344, 4255, 6698, 8162, 8005, 7477, 8976 | DNSSEC, SSHFP, TLSA, SMIMEA, HIP, CSYNC, ZONEMD |
+//! | 2874, drafts | A6; SINK (draft-eastlake-kitchen-sink), DOA (draft-durand-doa-over-dns) |
 //! | 6742, 7043, 7553, 7929, 8659, 8777, 9460, 9461, 9540, 9859 | ILNP, EUI48, EUI64, URI, OPENPGPKEY, CAA, AMTRELAY, SVCB, HTTPS, DSYNC |
 
+mod a6;
 pub(crate) mod kinds;
 mod location;
 mod params;
@@ -157,8 +159,11 @@ pub fn names(kind: u16, rdata: &[u8], mut each: impl FnMut(Range<usize>, bool)) 
     let Some(row) = table::row(kind) else { return };
     // What is malformed has no names behind that place; callers checked before.
     let _ = walk(rdata, 0..rdata.len(), row, Names::Whole, |field, place| {
-        if matches!(field, Field::Name | Field::PlainName) {
-            each(place, field == Field::Name);
+        match field {
+            // A6's is in RFC 4034's list too, though it is never compressed.
+            Field::Name | Field::PrefixName => each(place, true),
+            Field::PlainName => each(place, false),
+            _ => {}
         }
     });
 }

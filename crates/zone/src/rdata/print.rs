@@ -2,7 +2,7 @@
 
 use super::table::{self, Field};
 use super::walk::{Names, walk};
-use super::{kinds, location, params, prefixes};
+use super::{a6, kinds, location, params, prefixes};
 use data_encoding::{BASE32HEX_NOPAD, BASE64, HEXLOWER, HEXUPPER};
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -56,14 +56,18 @@ fn print_field(
         Field::Prefixes => return prefixes::print(octets, out),
         Field::Services => return services(octets, out),
         Field::HostIdentity => return host_identity(octets, out),
-        Field::OptionalBase64 if octets.is_empty() => return Some(()),
+        Field::AddressSuffix => return a6::print(octets, out),
+        Field::OptionalBase64 | Field::PrefixName if octets.is_empty() => return Some(()),
         _ => out.push(' '),
     }
     match field {
-        Field::Name | Field::PlainName => name(octets, out)?,
+        Field::Name | Field::PlainName | Field::PrefixName => name(octets, out)?,
         Field::LongText => quoted(octets, out),
         Field::Tag => out.push_str(std::str::from_utf8(octets.get(1..)?).ok()?),
-        Field::Base64 | Field::OptionalBase64 => BASE64.encode_append(octets, out),
+        Field::Base64OrDash if octets.is_empty() => out.push('-'),
+        Field::Base64 | Field::OptionalBase64 | Field::Base64OrDash => {
+            BASE64.encode_append(octets, out)
+        }
         Field::Hex(_) | Field::Digest => HEXUPPER.encode_append(octets, out),
         Field::Salt if octets == [0] => out.push('-'),
         Field::Salt => HEXUPPER.encode_append(octets.get(1..)?, out),

@@ -1,7 +1,7 @@
 //! RDATA from words: one reader per kind of field.
 
 use super::table::{self, Field};
-use super::{RDATA_LENGTH_MAX, kinds, location, params, prefixes};
+use super::{RDATA_LENGTH_MAX, a6, kinds, location, params, prefixes};
 use crate::file::words::{Word, Words, Wrong, decimal};
 use crate::rdata;
 use data_encoding::{BASE32HEX_NOPAD, BASE64, Encoding, HEXLOWER_PERMISSIVE};
@@ -98,7 +98,9 @@ fn read_field(
             out.extend(date(&time)?.to_be_bytes());
         }
         Field::Kind => out.extend(words.want("a type")?.kind()?.to_be_bytes()),
-        Field::Name | Field::PlainName => {
+        Field::AddressSuffix => a6::read(words, out)?,
+        Field::PrefixName if out[start] == 0 => {}
+        Field::Name | Field::PlainName | Field::PrefixName => {
             let origin = words.origin;
             words.want("a name")?.name(origin, out)?;
         }
@@ -128,6 +130,7 @@ fn read_field(
         | Field::Tag
         | Field::Base64
         | Field::OptionalBase64
+        | Field::Base64OrDash
         | Field::Hex(_)
         | Field::Digest
         | Field::Salt
@@ -155,7 +158,13 @@ fn octets(field: Field, words: &mut Words<'_>, out: &mut Vec<u8>) -> Result<(), 
         Field::LongText => words.want("a string, in quotes")?.octets(out),
         Field::Tag => tag(&words.want("a tag such as issue")?, out),
         Field::OptionalBase64 if words.is_empty() => Ok(()),
-        Field::Base64 | Field::OptionalBase64 => encoded(words, &BASE64, "Base64", out),
+        Field::Base64OrDash if words.peek().is_some_and(|word| word.text == b"-") => {
+            words.take();
+            Ok(())
+        }
+        Field::Base64 | Field::OptionalBase64 | Field::Base64OrDash => {
+            encoded(words, &BASE64, "Base64", out)
+        }
         Field::Hex(least) => hex(least, words, out),
         Field::Digest => digest(words, out),
         Field::Salt => salt(&words.want("a salt in hexadecimal, or -,")?, out),

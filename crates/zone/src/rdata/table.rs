@@ -43,6 +43,8 @@ pub(crate) enum Field {
     Base64,
     /// The same, or none.
     OptionalBase64,
+    /// The same, `-` for none (DOA).
+    Base64OrDash,
     /// Octets to the end, at least so many, in hexadecimal.
     Hex(usize),
     /// The same, of the length that the digest type in the octet before says (DS).
@@ -61,6 +63,10 @@ pub(crate) enum Field {
     RelayKind,
     /// An address or a name, as the second octet of the RDATA says under this mask (IPSECKEY, AMTRELAY).
     Gateway(u8),
+    /// The length of a prefix that is elsewhere, and the rest of an address (A6).
+    AddressSuffix,
+    /// The name that has the prefix, absent where its length, the first octet of the RDATA, is 0 (A6).
+    PrefixName,
     /// A place on earth (RFC 1876).
     Location,
     /// Address prefixes (RFC 3123).
@@ -193,6 +199,9 @@ pub(crate) fn row(kind: u16) -> Option<&'static [Field]> {
         qtype::PX => &[U16, Name, Name],
         qtype::GPOS => &[Text, Text, Text],
         qtype::AAAA => &[Ip6],
+        qtype::A6 => &[AddressSuffix, PrefixName],
+        // draft-eastlake-kitchen-sink-02: meaning, coding, subcoding, data.
+        qtype::SINK => &[U8, U8, U8, OptionalBase64],
         qtype::LOC => &[Location],
         // IANA's templates of both: Patton's draft on Nimrod, whose endpoints and locators are written in hexadecimal.
         qtype::EID | qtype::NIMLOC => &[Hex(1)],
@@ -222,6 +231,8 @@ pub(crate) fn row(kind: u16) -> Option<&'static [Field]> {
         qtype::EUI64 => &[Eui(8)],
         qtype::URI => &[U16, U16, LongText],
         qtype::CAA => &[U8, Tag, LongText],
+        // draft-durand-doa-over-dns-03: enterprise, type, location, media type, data.
+        qtype::DOA => &[U32, U32, U8, Text, Base64OrDash],
         qtype::AMTRELAY => &[U8, RelayKind, Gateway(0x7f)],
         _ => return None,
     })
@@ -253,6 +264,9 @@ fn noun(field: Field) -> &'static str {
         Field::Tag => "tag",
         Field::Base64 => "Base64",
         Field::OptionalBase64 => "[Base64]",
+        Field::Base64OrDash => "Base64-or--",
+        Field::AddressSuffix => "prefix-length [IPv6-address]",
+        Field::PrefixName => "[name]",
         Field::Hex(_) | Field::Digest => "hexadecimal",
         Field::Salt => "salt-or--",
         Field::Hash => "Base32hex",

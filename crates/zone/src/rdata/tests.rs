@@ -223,6 +223,41 @@ const TEXTS: &[(&str, &str, &str, &str)] = &[
     ("AMTRELAY", "10 0 3 a.", "0a 03 016100", ""),
     ("AMTRELAY", "10 0 0 .", "0a 00", ""),
     (
+        "A6",
+        "0 2001:db8::1",
+        "00 20010db8000000000000000000000001",
+        "",
+    ),
+    (
+        "A6",
+        "64 ::1234:5678:9abc:def0 a.",
+        "40 123456789abcdef0 016100",
+        "",
+    ),
+    // Bits of the prefix mean nothing in the suffix.
+    (
+        "A6",
+        "60 2001:db8:0:ffff::1 a.",
+        "3c 0f0000000000000001 016100",
+        "60 ::f:0:0:0:1 a.",
+    ),
+    ("A6", "128 a.", "80 016100", ""),
+    ("A6", "128 :: a.", "80 016100", "128 a."),
+    ("SINK", "1 0 0 AQ==", "01 00 00 01", ""),
+    ("SINK", "1 0 0", "01 00 00", ""),
+    (
+        "DOA",
+        "0 1 2 \"\" aHR0cHM6Ly93d3cuaXNjLm9yZy8=",
+        "00000000 00000001 02 00 68747470733a2f2f7777772e6973632e6f72672f",
+        "",
+    ),
+    (
+        "DOA",
+        "1 2 1 \"text/plain\" -",
+        "00000001 00000002 01 0a746578742f706c61696e",
+        "",
+    ),
+    (
         "DSYNC",
         "CDS NOTIFY 5359 a.",
         "003b 01 14ef 016100",
@@ -294,6 +329,12 @@ fn rdata_that_is_wrong() {
         ("LOC", "1 1 1 1 N 0 E 0"),
         ("LOC", "1 N 0 E -100000.01"),
         ("LOC", "1 N 0 E 0 90000000.01"),
+        ("A6", "129 :: a."),
+        ("A6", "0 :: a."),
+        ("A6", "64 ::1"),
+        ("A6", "64 a."),
+        ("A6", "\\# 1 81"),
+        ("DOA", "1 2 1 \"text/plain\""),
         ("APL", "3:1.2.3.4/1"),
         ("APL", "1:1.2.3.4/33"),
         ("APL", "1.2.3.4/3"),
@@ -540,6 +581,9 @@ fn names_are_expanded_only_where_they_may_be_compressed() {
     canonical(qtype::MX, b"\x00\x41\x02Aa\x00", &mut out);
     canonical(qtype::NSEC, b"\x02Aa\x00", &mut out);
     assert_eq!(out, b"\x00\x41\x02aa\x00\x02Aa\x00");
+    out.clear();
+    canonical(qtype::A6, b"\x80\x02Aa\x00", &mut out);
+    assert_eq!(out, b"\x80\x02aa\x00");
 }
 
 #[test]
@@ -578,6 +622,27 @@ fn counted(lengths: std::ops::Range<usize>) -> BoxedStrategy<Vec<u8>> {
         .boxed()
 }
 
+/// Of whole octets, so that there are no bits of padding that may be anything.
+fn any_address_suffix() -> BoxedStrategy<Vec<u8>> {
+    any_octets(0..17)
+        .prop_map(|suffix| [&[128 - 8 * suffix.len() as u8][..], &suffix].concat())
+        .boxed()
+}
+
+fn any_host_identity(octet: BoxedStrategy<u8>) -> BoxedStrategy<Vec<u8>> {
+    (any_octets(1..9), any_octets(1..9), any_name(octet))
+        .prop_map(|(tag, key, name)| {
+            [
+                &[tag.len() as u8, 1, 0, key.len() as u8][..],
+                &tag,
+                &key,
+                &name,
+            ]
+            .concat()
+        })
+        .boxed()
+}
+
 /// Octets of a field; where it depends on others, some that are rarely or never wrong.
 fn any_field(field: Field, octet: BoxedStrategy<u8>) -> BoxedStrategy<Vec<u8>> {
     match field {
@@ -595,7 +660,7 @@ fn any_field(field: Field, octet: BoxedStrategy<u8>) -> BoxedStrategy<Vec<u8>> {
         Field::Texts => prop::collection::vec(counted(0..30), 1..4)
             .prop_map(|texts| texts.concat())
             .boxed(),
-        Field::LongText | Field::OptionalBase64 => any_octets(0..300),
+        Field::LongText | Field::OptionalBase64 | Field::Base64OrDash => any_octets(0..300),
         Field::Tag => Just(b"\x05issue".to_vec()).boxed(),
         Field::Base64 | Field::Nsap => any_octets(1..60),
         Field::Hex(least) => any_octets(least..60),
@@ -612,6 +677,8 @@ fn any_field(field: Field, octet: BoxedStrategy<u8>) -> BoxedStrategy<Vec<u8>> {
         Field::Gateway(_) => {
             prop_oneof![Just(Vec::new()), any_octets(4..5), any_name(octet)].boxed()
         }
+        Field::AddressSuffix => any_address_suffix(),
+        Field::PrefixName => any_name(octet).boxed(),
         Field::Location => (any_octets(3..4), any::<u32>())
             .prop_map(|(sizes, altitude)| {
                 let sizes: Vec<u8> = sizes
@@ -631,17 +698,7 @@ fn any_field(field: Field, octet: BoxedStrategy<u8>) -> BoxedStrategy<Vec<u8>> {
         Field::Params => any_octets(0..40)
             .prop_map(|value| [&[1, 0, 0, value.len() as u8][..], &value].concat())
             .boxed(),
-        Field::HostIdentity => (any_octets(1..9), any_octets(1..9), any_name(octet))
-            .prop_map(|(tag, key, name)| {
-                [
-                    &[tag.len() as u8, 1, 0, key.len() as u8][..],
-                    &tag,
-                    &key,
-                    &name,
-                ]
-                .concat()
-            })
-            .boxed(),
+        Field::HostIdentity => any_host_identity(octet),
         Field::Services => any_octets(0..5)
             .prop_map(|map| [&[6][..], &map, &[1]].concat())
             .boxed(),

@@ -2,7 +2,7 @@
 //! and expansion of compressed names share.
 
 use super::table::Field;
-use super::{RdataError, kinds, location, params, prefixes};
+use super::{RdataError, a6, kinds, location, params, prefixes};
 use std::ops::Range;
 use wire::name::{Name, NameError, compressed};
 
@@ -89,12 +89,16 @@ impl Place<'_> {
                 1 => Err("empty hash: at least one octet is needed"),
                 length => Ok(length),
             },
-            Field::LongText | Field::OptionalBase64 => Ok(rest.len()),
+            Field::LongText | Field::OptionalBase64 | Field::Base64OrDash => Ok(rest.len()),
             Field::Base64 | Field::Nsap => at_least(1, rest),
             Field::Hex(least) => at_least(least, rest),
             Field::Digest => self.digest(),
             Field::Kinds => kinds::check(rest),
             Field::Gateway(mask) => self.gateway(mask),
+            Field::AddressSuffix => a6::check(rest),
+            Field::PrefixName if self.octets[self.start] == 0 => Ok(0),
+            // RFC 2874 §3.1: "The domain name component shall not be compressed".
+            Field::PrefixName => self.name(Names::Whole),
             Field::Location => location::check(rest),
             Field::Prefixes => prefixes::check(rest),
             Field::Params => params::check(rest),
