@@ -20,24 +20,22 @@ pub(crate) fn nameless(length: usize, node: Option<u32>) -> io::Result<OwnedFd> 
         return Ok(made);
     }
     let made = nameless_of(length, 0)?;
-    settle(&made, node)?.gather();
+    let mapping = Mapping::aligned_of(made.as_fd(), nameless_length(&made)?, 0)?;
+    mapping.advise_huge_pages();
+    mapping.prefer(node);
+    mapping.gather();
     Ok(made)
 }
 
 fn nameless_reserved(length: usize, node: Option<u32>) -> io::Result<OwnedFd> {
     let flags = libc::MFD_HUGETLB | libc::MFD_HUGE_2MB;
     let made = nameless_of(length.next_multiple_of(HUGE_PAGE), flags)?;
-    settle(&made, node)?.populate()?;
-    Ok(made)
-}
-
-/// Says where the pages of nameless memory are to come from; they are nobody's yet.
-fn settle(memory: &OwnedFd, node: Option<u32>) -> io::Result<Mapping> {
-    let length = nameless_length(memory)?;
-    let mapping = Mapping::aligned_of(memory.as_fd(), length, 0)?;
-    mapping.advise_huge_pages();
+    let length = nameless_length(&made)?;
+    // Where too few are free this fails: not in a place that was ours before, see `aligned_of`. Huge pages begin where they can.
+    let mapping = Mapping::map(length, libc::MAP_SHARED, made.as_raw_fd(), 0)?;
     mapping.prefer(node);
-    Ok(mapping)
+    mapping.populate()?;
+    Ok(made)
 }
 
 fn nameless_of(length: usize, flags: u32) -> io::Result<OwnedFd> {
@@ -177,7 +175,11 @@ impl Mapping {
             )
         };
         if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
+            let error = io::Error::last_os_error();
+            // The kernel may have taken the old mapping away before it failed, and another thread may have one there by now:
+            // nothing may be unmapped. What is left of ours is addresses without memory.
+            std::mem::forget(place);
+            return Err(error);
         }
         Ok(place)
     }
@@ -483,6 +485,7 @@ pub(crate) fn synchronize() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::Ordering;
 
     /// MPOL_DEFAULT and MPOL_PREFERRED of <linux/mempolicy.h>.
     const DEFAULT: i32 = 0;
@@ -504,6 +507,32 @@ mod tests {
             )
         };
         (asked == 0).then_some((policy, nodes[0]))
+    }
+
+    /// Workers make their frames at the same time, and for huge pages that are not there each tries in vain.
+    #[test]
+    fn what_fails_takes_no_other_thread_s_memory() {
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        let length = 2 * HUGE_PAGE;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..20_000 {
+                    // Where there are huge pages, this does not fail, and takes nothing either.
+                    drop(nameless_reserved(length, None));
+                }
+                is_over.store(true, Ordering::Relaxed);
+            });
+            while !is_over.load(Ordering::Relaxed) {
+                let mapping = Mapping::map(length, PRIVATE, -1, 0).expect("memory");
+                for page in (0..length).step_by(SMALL_PAGE) {
+                    mapping.atomic_u64(page).store(1, Ordering::Relaxed);
+                }
+                for page in (0..length).step_by(SMALL_PAGE) {
+                    let kept = mapping.atomic_u64(page).load(Ordering::Relaxed);
+                    assert_eq!(kept, 1, "page at {page}");
+                }
+            }
+        });
     }
 
     fn private(huge_pages: bool, node: Option<u32>) -> Option<(i32, u64)> {
