@@ -4,7 +4,8 @@
 //! prefix length 1 │ address suffix 0..16, as many octets as hold the other bits │ prefix name, where the length is not 0
 //! ```
 
-use crate::file::words::{Word, Words, Wrong};
+use super::read::{IP6, parsed};
+use crate::file::words::{Words, Wrong};
 use std::fmt::Write;
 use std::net::Ipv6Addr;
 
@@ -22,29 +23,26 @@ pub(super) fn check(rest: &[u8]) -> Result<usize, &'static str> {
     }
 }
 
-/// `prefix-length address`. RFC 2874 §3.1.1: "The IPv6 address MAY be be absent if the prefix length is 128."
+/// `prefix-length address`; the address may be left out where the prefix length is 128 (RFC 2874 §3.1.1).
 pub(super) fn read(words: &mut Words<'_>, out: &mut Vec<u8>) -> Result<(), Wrong> {
     let prefix = words.want("the prefix length")?.number(128)? as u8;
     out.push(prefix);
-    let address = match words.peek() {
-        Some(word) if prefix == 128 && address(&word).is_none() => return Ok(()),
-        _ => words.want("an IPv6 address such as ::1:2")?,
-    };
-    let right = "an IPv6 address such as ::1:2 belongs here";
-    let octets = self::address(&address).ok_or_else(|| address.wrong(right))?;
-    let first = 16 - suffix_length(prefix);
-    let suffix = out.len();
-    out.extend(&octets[first..]);
-    // RFC 2874 §3.1: "Pad bits, if present, MUST be set to zero when a zone file is loaded".
-    if let Some(padded) = out.get_mut(suffix) {
-        *padded &= 0xff >> (prefix % 8);
+    if prefix == 128 {
+        // It has no bit that counts here.
+        if words
+            .peek()
+            .is_some_and(|word| parsed::<Ipv6Addr>(&word, IP6).is_ok())
+        {
+            words.take();
+        }
+        return Ok(());
     }
+    let address: Ipv6Addr = parsed(&words.want(IP6)?, IP6)?;
+    let suffix = out.len();
+    out.extend(&address.octets()[16 - suffix_length(prefix)..]);
+    // RFC 2874 §3.1: "Pad bits, if present, MUST be set to zero when loading a zone file".
+    out[suffix] &= 0xff >> (prefix % 8);
     Ok(())
-}
-
-fn address(word: &Word<'_>) -> Option<[u8; 16]> {
-    let address: Ipv6Addr = std::str::from_utf8(word.text).ok()?.parse().ok()?;
-    Some(address.octets())
 }
 
 /// `None`: bits that the text form has no place for are set.

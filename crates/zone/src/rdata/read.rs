@@ -204,13 +204,13 @@ fn mnemonic<N: Copy + TryFrom<u32>>(
 }
 
 const IP4: &str = "an IPv4 address such as 192.0.2.1";
-const IP6: &str = "an IPv6 address such as 2001:db8::1";
+pub(super) const IP6: &str = "an IPv6 address such as 2001:db8::1";
 
 fn address<A: std::str::FromStr>(words: &mut Words<'_>, right: &str) -> Result<A, Wrong> {
     parsed(&words.want(right)?, right)
 }
 
-fn parsed<A: std::str::FromStr>(word: &Word<'_>, right: &str) -> Result<A, Wrong> {
+pub(super) fn parsed<A: std::str::FromStr>(word: &Word<'_>, right: &str) -> Result<A, Wrong> {
     let address = std::str::from_utf8(word.text)
         .ok()
         .and_then(|text| text.parse().ok());

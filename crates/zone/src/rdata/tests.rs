@@ -654,7 +654,7 @@ fn any_field(field: Field, octet: BoxedStrategy<u8>) -> BoxedStrategy<Vec<u8>> {
         Field::Ip6 => any_octets(16..17),
         Field::Node => any_octets(8..9),
         Field::Eui(length) => any_octets(length..length + 1),
-        Field::Name | Field::PlainName => any_name(octet).boxed(),
+        Field::Name | Field::PlainName | Field::PrefixName => any_name(octet).boxed(),
         Field::Text | Field::Salt => counted(0..30),
         Field::OptionalText => prop_oneof![Just(Vec::new()), counted(0..30)].boxed(),
         Field::Texts => prop::collection::vec(counted(0..30), 1..4)
@@ -678,7 +678,6 @@ fn any_field(field: Field, octet: BoxedStrategy<u8>) -> BoxedStrategy<Vec<u8>> {
             prop_oneof![Just(Vec::new()), any_octets(4..5), any_name(octet)].boxed()
         }
         Field::AddressSuffix => any_address_suffix(),
-        Field::PrefixName => any_name(octet).boxed(),
         Field::Location => (any_octets(3..4), any::<u32>())
             .prop_map(|(sizes, altitude)| {
                 let sizes: Vec<u8> = sizes

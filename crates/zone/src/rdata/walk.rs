@@ -97,7 +97,7 @@ impl Place<'_> {
             Field::Gateway(mask) => self.gateway(mask),
             Field::AddressSuffix => a6::check(rest),
             Field::PrefixName if self.octets[self.start] == 0 => Ok(0),
-            // RFC 2874 §3.1: "The domain name component shall not be compressed".
+            // RFC 2874 §3.1: "By the rules of [DNSIS], this name MUST NOT be compressed."
             Field::PrefixName => self.name(Names::Whole),
             Field::Location => location::check(rest),
             Field::Prefixes => prefixes::check(rest),
