@@ -14,7 +14,7 @@ use crate::holder::Ticket;
 use crate::local::answer::{self, Reply};
 use crate::pipeline::carried::Carried;
 use crate::pipeline::drop::DropReason;
-use crate::pipeline::query::{Arrival, Found, OwnedQuery, Protocol};
+use crate::pipeline::query::{Arrival, Found, OwnedQuery, Protocol, octets};
 use crate::pipeline::suspended::{self, Suspended};
 use crate::pipeline::{HandOver, HandOverReason};
 use crate::runtime::{Asked, Decision, Shared};
@@ -95,12 +95,12 @@ impl Roomless {
         config: &Arc<Config>,
     ) -> Option<Roomless> {
         let found = hand_over.found;
-        let bytes = arrival.bytes(found.length);
+        let bytes = arrival.bytes(found.length.into());
         let ends = (*arrival.client, *arrival.destination);
         let door = (arrival.protocol, *arrival.way);
         Some(Roomless {
             config: Arc::clone(config),
-            query: OwnedQuery::copy(bytes, found.limit, ends, door)?,
+            query: OwnedQuery::copy(bytes, found.limit.into(), ends, door)?,
             found,
             extras: hand_over.extras.clone(),
         })
@@ -179,7 +179,7 @@ fn copied(hand_over: &HandOver<'_>, arrival: &Arrival<'_>, config: &Arc<Config>)
         return Some(Handed::Answer(Parcel {
             destination: *arrival.destination,
             client: *arrival.client,
-            message: heap::copy(arrival.bytes(hand_over.found.length))?,
+            message: heap::copy(arrival.bytes(hand_over.found.length.into()))?,
             delay: hand_over.delay(),
         }));
     }
@@ -198,7 +198,7 @@ fn copied(hand_over: &HandOver<'_>, arrival: &Arrival<'_>, config: &Arc<Config>)
     Some(Handed::Query(Box::new(Asked {
         config: Arc::clone(config),
         server: Arc::clone(server),
-        query: heap::copy(arrival.bytes(hand_over.found.length))?.into_boxed_slice(),
+        query: heap::copy(arrival.bytes(hand_over.found.length.into()))?.into_boxed_slice(),
         found: without_frame(hand_over.found, arrival.protocol),
         extras: hand_over.extras.clone(),
         client: *arrival.client,
@@ -212,7 +212,7 @@ fn copied(hand_over: &HandOver<'_>, arrival: &Arrival<'_>, config: &Arc<Config>)
 fn without_frame(found: Found, protocol: Protocol) -> Found {
     match protocol {
         Protocol::Udp => Found {
-            limit: usize::from(found.parts.payload_size()).min(DATAGRAM_MAX),
+            limit: found.parts.payload_size().min(octets(DATAGRAM_MAX)),
             ..found
         },
         Protocol::Tcp => found,

@@ -103,6 +103,16 @@ pub const GROUP: usize = 4;
 /// Words that are copied without a jump for each, where a group would be too much.
 const PAIR: usize = 2;
 
+/// Words in groups: one behind the other from the front on, and the last four, of which some may be in the group before as well.
+/// So any number of words from four on is taken without a jump for each, and none of zero is needed behind them. `None`: there
+/// are fewer.
+#[inline]
+pub fn in_groups<T>(words: &[T]) -> Option<(&[[T; GROUP]], &[T; GROUP])> {
+    let last = words.last_chunk()?;
+    let front = &words[..words.len() - 1];
+    Some((front.as_chunks().0, last))
+}
+
 /// How many words hold `bytes` bytes, in whole pairs.
 pub const fn paired_words_for(bytes: usize) -> usize {
     bytes.div_ceil(8 * PAIR) * PAIR
@@ -258,6 +268,24 @@ mod tests {
             let mut back = vec![0; bytes.len()];
             load(&words, &mut back);
             prop_assert_eq!(bytes, back);
+        }
+    }
+
+    #[test]
+    fn each_word_from_four_on_is_in_a_group() {
+        let words: Vec<usize> = (0..40).collect();
+        for count in 0..=words.len() {
+            let groups = in_groups(&words[..count]);
+            assert_eq!(groups.is_some(), count >= GROUP, "{count} words");
+            let Some((front, last)) = groups else {
+                continue;
+            };
+            assert_eq!(front.len() + 1, count.div_ceil(GROUP), "{count} words");
+            let mut seen = [front.as_flattened(), last].concat();
+            seen.dedup();
+            seen.sort_unstable();
+            seen.dedup();
+            assert_eq!(seen, words[..count]);
         }
     }
 

@@ -18,7 +18,7 @@ use crate::pipeline::authority::limit::Fate;
 use crate::pipeline::authority::statistics::{Beside, Operation};
 use crate::pipeline::carried::Carried;
 use crate::pipeline::drop::DropReason;
-use crate::pipeline::query::{Arrival, Found, OwnedQuery, Protocol, Way};
+use crate::pipeline::query::{Arrival, Found, OwnedQuery, Protocol, Way, octets};
 use crate::pipeline::{HandOver, respond};
 use crate::runtime::{Decision, Shared};
 use opt::Opt;
@@ -85,7 +85,7 @@ impl Asked {
         Some(Asked {
             extras: hand_over.extras.clone(),
             config: Arc::clone(config),
-            message: heap::copy(arrival.bytes(found.length))?.into_boxed_slice(),
+            message: heap::copy(arrival.bytes(found.length.into()))?.into_boxed_slice(),
             found,
             client: *arrival.client,
             destination: *arrival.destination,
@@ -140,7 +140,7 @@ impl Asked {
             Ok(Some(mut session)) => {
                 // RFC 8945 §5.3: "If addition of the TSIG record will cause the message to be truncated, the server MUST
                 // alter the response so that a TSIG can be included."
-                if message.len() + session.signature_length() > self.found.limit {
+                if message.len() + session.signature_length() > usize::from(self.found.limit) {
                     message = self.come_by_tcp();
                 }
                 session.sign(&mut message, clock::unix());
@@ -281,8 +281,8 @@ impl Asked {
     fn limit(&self) -> usize {
         let configured = usize::from(self.config.tuning.payload_size_self_generated);
         match self.protocol {
-            Protocol::Udp => self.found.limit.min(configured),
-            Protocol::Tcp => self.found.limit,
+            Protocol::Udp => configured.min(self.found.limit.into()),
+            Protocol::Tcp => self.found.limit.into(),
         }
     }
 
@@ -474,14 +474,15 @@ impl Asked {
     /// A query like any other, but signed: answered as others are, and signed.
     fn ordinary(&self, request: &[u8], mut session: Session, shared: &Shared) -> Option<Vec<u8>> {
         let parts = parse_query(request).ok()?;
+        let limit = self.limit().saturating_sub(session.signature_length());
         let found = Found {
-            length: request.len(),
+            length: octets(request.len()),
             parts,
-            limit: self.limit().saturating_sub(session.signature_length()),
+            limit: octets(limit),
             ..self.found
         };
         let ends = (self.client, self.destination);
-        let mut query = OwnedQuery::copy(request, found.limit, ends, (self.protocol, self.way))?;
+        let mut query = OwnedQuery::copy(request, limit, ends, (self.protocol, self.way))?;
         let extras = self.extras.clone();
         let mut decision = shared.resume(&self.config, &mut query, &found, extras);
         if let Decision::Suspended(ticket) = decision {

@@ -102,13 +102,15 @@ enum Found {
     Roomless,
 }
 
-/// Finds out what can be asked of memory for the query's name, where a zone serves it that is large; else `foreseen` is nothing.
+/// Finds out what can be asked of memory for the query's name, where a zone serves it that is large; whether one does. Else
+/// `foreseen` stays as it was.
 #[inline]
-pub fn foresee(query: &Query<'_>, config: &Config, foreseen: &mut Option<Foreseen>) {
-    *foreseen = None;
-    if config.local.zones().has_large() && config.authority.pools.has(query.pool) {
-        *foreseen = foresee_served(query, config);
+pub fn foresee(query: &Query<'_>, config: &Config, foreseen: &mut Option<Foreseen>) -> bool {
+    if !config.local.zones().has_large() || !config.authority.pools.has(query.pool) {
+        return false;
     }
+    *foreseen = foresee_served(query, config);
+    foreseen.is_some()
 }
 
 #[inline(never)]

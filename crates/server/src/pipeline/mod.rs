@@ -37,6 +37,7 @@ use crate::random::Random;
 use carried::Carried;
 use drop::DropReason;
 use query::{Arrival, Door, Found, Query};
+use std::mem::offset_of;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -230,21 +231,29 @@ fn run_followed<'c>(
 
 /// A query between the rules and the zones or the cache, without its bytes, and what it will need next: memory was asked for. It
 /// is filled where it lies, for to move it takes as long as to make it.
+///
+/// What is in it of every query is one cache line, and the key for the cache, or what a zone will need, begins another one: a worker
+/// finds them cold when it has slept.
 #[derive(Default)]
+#[repr(C, align(64))]
 pub struct Paused {
     found: Found,
+    /// A zone comes next, of which [`Paused::zone`] is; else the cache.
+    is_of_zone: bool,
     extras: Carried,
-    /// Of a zone; `None`: the cache comes next.
-    zone: Option<authority::Foreseen>,
     cache: cache::Foreseen,
+    zone: Option<authority::Foreseen>,
 }
+
+const _: () = assert!(offset_of!(Paused, cache) + cache::Foreseen::KEY_AT == 64);
+const _: () = assert!(offset_of!(Paused, zone) == 192 && size_of::<Paused>() == 256);
 
 impl Paused {
     /// Whether zones or the cache will need memory for this query, which then has paused.
     #[inline]
     fn pause(&mut self, query: &mut Query<'_>, config: &Config) -> bool {
-        authority::foresee(query, config, &mut self.zone);
-        let waits = self.zone.is_some() || cache::foresee(query, config, &mut self.cache).is_some();
+        self.is_of_zone = authority::foresee(query, config, &mut self.zone);
+        let waits = self.is_of_zone || cache::foresee(query, config, &mut self.cache).is_some();
         if waits {
             self.found = query.found();
             self.extras = query.extras.take();
@@ -262,7 +271,9 @@ impl Paused {
         is_alone: bool,
         config: &Config,
     ) -> bool {
-        if let Some(foreseen) = &mut self.zone {
+        if self.is_of_zone
+            && let Some(foreseen) = &mut self.zone
+        {
             let parts = &self.found.parts;
             return !is_alone && authority::ask(foreseen, (message(), parts), config);
         }
@@ -272,12 +283,16 @@ impl Paused {
 
     #[inline]
     fn zone(&self) -> Option<&authority::Foreseen> {
-        self.zone.as_ref()
+        // What is not asked for is not looked at: it is a cache line of its own.
+        match self.is_of_zone {
+            true => self.zone.as_ref(),
+            false => None,
+        }
     }
 
     #[inline]
     fn entry(&self) -> Option<&cache::Foreseen> {
-        self.zone.is_none().then_some(&self.cache)
+        (!self.is_of_zone).then_some(&self.cache)
     }
 }
 

@@ -56,6 +56,14 @@ pub const NO_LISTENER: u16 = u16::MAX;
 /// The longest DNS message, in bytes: TCP's length field has two octets (RFC 1035 §4.2.2).
 pub const MESSAGE_MAX: usize = 65_535;
 
+/// So many octets of a message, as a [`Found`] holds them; of more than a message may have, as many as it may.
+#[inline]
+pub fn octets(count: usize) -> u16 {
+    u16::try_from(count).unwrap_or(u16::MAX)
+}
+
+const _: () = assert!(MESSAGE_MAX == u16::MAX as usize);
+
 /// A message that a frontend received, before anybody looked at it.
 pub struct Arrival<'m> {
     /// The room for the message and for its answer: the query at the front, `length` bytes of it.
@@ -193,10 +201,10 @@ pub struct Query<'m> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Found {
     /// The query is so many bytes at the front of the arrival's buffer.
-    pub length: usize,
+    pub length: u16,
     pub parts: QueryParts,
     /// See [`Query::limit`].
-    pub limit: usize,
+    pub limit: u16,
     pub pool: PoolId,
     pub skip_cache: bool,
     /// See [`Query::client_flags`].
@@ -216,12 +224,12 @@ impl<'m> Query<'m> {
     #[inline(always)]
     pub fn resume(arrival: &'m mut Arrival<'_>, found: &Found, extras: Carried) -> Query<'m> {
         let mut query = Query {
-            length: found.length,
+            length: found.length.into(),
             parts: found.parts,
             ends: (arrival.client, arrival.destination),
             protocol: arrival.protocol,
             way: arrival.way,
-            limit: found.limit.min(arrival.room),
+            limit: arrival.room.min(found.limit.into()),
             pool: found.pool,
             skip_cache: found.skip_cache,
             client_flags: found.client_flags,
@@ -296,9 +304,9 @@ impl<'m> Query<'m> {
     #[inline]
     pub fn found(&self) -> Found {
         Found {
-            length: self.length,
+            length: octets(self.length),
             parts: self.parts,
-            limit: self.limit,
+            limit: octets(self.limit),
             pool: self.pool,
             skip_cache: self.skip_cache,
             client_flags: self.client_flags,

@@ -2,7 +2,7 @@
 
 use super::carried::Carried;
 use super::extras::Marks;
-use super::query::{Found, OwnedQuery, Protocol, Query, Way};
+use super::query::{Found, OwnedQuery, Protocol, Query, Way, octets};
 use super::rules::response::{self, Response};
 use super::{Env, Verdict, decide, respond};
 use crate::backend::exchange::Waiting;
@@ -40,9 +40,9 @@ pub fn again(waiting: &mut Waiting) -> Option<Again> {
     let restart = restart.filter(|restart| restart.wanted)?;
     (restart.wanted, restart.times) = (false, restart.times + 1);
     let found = Found {
-        length: restart.query.len(),
+        length: octets(restart.query.len()),
         parts: restart.parts,
-        limit: waiting.limit,
+        limit: octets(waiting.limit),
         pool: waiting.pool,
         skip_cache: waiting.skip_cache,
         client_flags: waiting.client_flags,

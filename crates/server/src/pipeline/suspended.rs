@@ -7,7 +7,7 @@
 
 use super::carried::Carried;
 use super::drop::DropReason;
-use super::query::{Found, OwnedQuery, Protocol, Query, Way};
+use super::query::{Found, OwnedQuery, Protocol, Query, Way, octets};
 use super::rules::response::Response;
 use super::{Env, HandOver, HandOverReason, Verdict, decide, respond, restart, route, rules};
 use crate::backend::exchange::Waiting;
@@ -79,7 +79,7 @@ impl Suspended {
             ends: (&self.ends.0, &self.ends.1),
             protocol: self.protocol,
             way: &self.way,
-            limit: self.found.limit,
+            limit: self.found.limit.into(),
             pool: self.found.pool,
             skip_cache: self.found.skip_cache,
             client_flags: self.found.client_flags,
@@ -94,7 +94,7 @@ impl Suspended {
     /// `None`: there is no memory.
     pub fn resume(self) -> Option<Resumed> {
         let room = match self.protocol {
-            Protocol::Tcp => self.found.limit,
+            Protocol::Tcp => self.found.limit.into(),
             Protocol::Udp => restart::DATAGRAM_ROOM,
         };
         let door = (self.protocol, self.way);
@@ -174,7 +174,10 @@ fn go_on_as_response<'c>(
             let delayed = HandOver {
                 reason: HandOverReason::Delayed,
                 server: None,
-                found: Found { length, ..found },
+                found: Found {
+                    length: octets(length),
+                    ..found
+                },
                 extras: waiting.extras.take(),
             };
             delayed.verdict()

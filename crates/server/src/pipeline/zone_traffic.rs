@@ -32,7 +32,7 @@ pub fn apply_rules<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdi
     let length = match &verdict {
         Verdict::Answer(length) => *length,
         Verdict::HandOver(delayed) if delayed.reason == HandOverReason::Delayed => {
-            delayed.found.length
+            delayed.found.length.into()
         }
         _ => return Some(verdict),
     };

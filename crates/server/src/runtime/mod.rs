@@ -122,7 +122,7 @@ fn decided(verdict: Verdict<'_>) -> Decided {
         Verdict::Answer(length) => Err(Decision::Answer(length, Duration::ZERO)),
         Verdict::Drop(reason) => Err(Decision::Drop(reason)),
         Verdict::HandOver(late) if late.reason == HandOverReason::Delayed => {
-            Err(Decision::Answer(late.found.length, late.delay()))
+            Err(Decision::Answer(late.found.length.into(), late.delay()))
         }
         Verdict::HandOver(held) if held.reason == HandOverReason::Suspended => {
             Err(suspended_decision(&held))
@@ -256,7 +256,7 @@ impl Shared {
             Ok(decided) => decided,
             Err(decision) => return decision,
         };
-        let Some(message) = heap::copy(query.bytes(found.length)) else {
+        let Some(message) = heap::copy(query.bytes(found.length.into())) else {
             return self.out_of_memory();
         };
         Decision::Ask(Box::new(Asked {
@@ -292,7 +292,7 @@ impl Shared {
             match pipeline::resume(&mut arrival, found, extras, env) {
                 Verdict::Answer(length) => Decision::Answer(length, Duration::ZERO),
                 Verdict::HandOver(late) if late.reason == HandOverReason::Delayed => {
-                    Decision::Answer(late.found.length, late.delay())
+                    Decision::Answer(late.found.length.into(), late.delay())
                 }
                 Verdict::HandOver(held) if held.reason == HandOverReason::Suspended => {
                     env.shard.count_hand_over(held.reason);
@@ -464,7 +464,7 @@ impl Asked {
             client: self.client,
             destination: self.destination,
             way: self.way,
-            limit: self.found.limit,
+            limit: self.found.limit.into(),
             pool: self.found.pool,
             skip_cache: self.found.skip_cache || length < self.query.len(),
             is_leg: false,

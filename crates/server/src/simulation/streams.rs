@@ -52,7 +52,7 @@ impl World<'_> {
         };
         let asked = Asked {
             server,
-            query: query.bytes(found.length).into(),
+            query: query.bytes(found.length.into()).into(),
             found,
             extras,
             client,

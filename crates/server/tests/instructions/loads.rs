@@ -1,3 +1,8 @@
+//! What of memory a turn of a worker touches, which instructions do not show.
+//!
+//! How many cache lines, of code and of data: a worker that has slept finds most of them cold, and each then takes as long as twenty
+//! instructions.
+//!
 //! Loads that a processor waits for: of bytes that were stored a moment ago, in other pieces than they are loaded in. What one
 //! store wrote is taken from it before it is in the cache ("store forwarding"); what several wrote, or one and what was there
 //! before, is not: the load waits until all that was stored before it is in the cache, 5 ns, and 60 behind a ring of recent
@@ -5,7 +10,7 @@
 //!
 //! valgrind's lackey tells all loads and stores of examples/stages.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::path::Path;
@@ -55,19 +60,27 @@ fn loads_wait_for_stores_that_have_not_all_of_their_bytes() {
 
 /// What lackey tells of one access: ` S 1ffeffe5b8,8` or ` L …`, ` M …` for a load and a store; `I  …` is an instruction.
 fn access(line: &str) -> Option<(&str, Range<u64>)> {
-    let (kind, place) = line.strip_prefix(' ')?.split_once(' ')?;
-    let (address, octets) = place.split_once(',')?;
+    let (kind, place) = line.trim_start().split_once(' ')?;
+    let (address, octets) = place.trim_start().split_once(',')?;
     let address = u64::from_str_radix(address, 16).ok()?;
     let octets: u64 = octets.trim().parse().ok()?;
     Some((kind, address..address + octets))
 }
 
-/// The instructions of a turn of ten queries at which a load waited, and how often.
-pub(super) fn late(program: &Path, scene: &str) -> Vec<(u64, usize)> {
+/// What is seen of turns of ten queries.
+pub(super) struct Seen {
+    /// The instructions at which a load waited, and how often.
+    pub(super) late: Vec<(u64, usize)>,
+    /// Cache lines of code and of data, of the turn with the fewest.
+    pub(super) lines: [usize; 2],
+}
+
+/// Looks at turns of a scene.
+pub(super) fn look(program: &Path, scene: &str) -> Seen {
     let mut child = Command::new("valgrind")
         .args(["--tool=lackey", "--trace-mem=yes", "--log-fd=1"])
         .arg(program)
-        .args([scene, "10"])
+        .args([scene, "50"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -87,7 +100,10 @@ pub(super) fn late(program: &Path, scene: &str) -> Vec<(u64, usize)> {
     });
     let ended = child.wait().expect("it was started");
     assert!(ended.success() && trace.turns > 0, "{scene}: {ended}");
-    trace.late
+    Seen {
+        late: trace.late,
+        lines: trace.fewest.unwrap_or_default(),
+    }
 }
 
 /// How lackey tells of the store that a turn begins and ends with, whose place the program says first of all.
@@ -107,6 +123,18 @@ struct Trace {
     is_turn: bool,
     turns: usize,
     late: Vec<(u64, usize)>,
+    /// Of this turn, by number.
+    code: HashSet<u64>,
+    data: HashSet<u64>,
+    fewest: Option<[usize; 2]>,
+}
+
+/// Octets of a cache line.
+const LINE: u64 = 64;
+
+/// The numbers of the cache lines that bytes lie in.
+fn lines_of(bytes: &Range<u64>) -> Range<u64> {
+    bytes.start / LINE..bytes.end.div_ceil(LINE)
 }
 
 impl Trace {
@@ -114,16 +142,30 @@ impl Trace {
         if mark.is_some_and(|mark| mark == line) {
             self.is_turn = !self.is_turn;
             self.turns += 1;
+            self.count_lines();
         } else if self.is_turn {
             self.read_in_turn(line);
         }
     }
 
+    /// At a turn's beginning there are none.
+    fn count_lines(&mut self) {
+        let counted = [self.code.drain().count(), self.data.drain().count()];
+        let sum = |lines: [usize; 2]| lines.iter().sum::<usize>();
+        if sum(counted) > 0 && self.fewest.is_none_or(|fewest| sum(counted) < sum(fewest)) {
+            self.fewest = Some(counted);
+        }
+    }
+
     fn read_in_turn(&mut self, line: &str) {
-        if let Some(place) = line.strip_prefix("I  ") {
-            let address = place.split(',').next().unwrap_or_default();
-            self.address = u64::from_str_radix(address, 16).unwrap_or_default();
-        } else if let Some((kind, bytes)) = access(line) {
+        let Some((kind, bytes)) = access(line) else {
+            return;
+        };
+        if kind == "I" {
+            self.address = bytes.start;
+            self.code.extend(lines_of(&bytes));
+        } else {
+            self.data.extend(lines_of(&bytes));
             if kind != "S" && self.stores.make_wait(&bytes) {
                 self.note_late();
             }

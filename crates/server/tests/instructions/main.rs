@@ -76,13 +76,41 @@ fn no_load_waits_for_stores_of_a_moment_ago() {
         return;
     }
     // Whatever is answered in a frame takes most of this way. (A scene is 25 s of a processor.)
-    let late = loads::late(build(), "loop-hit");
+    let late = &seen_of_hits().late;
     assert!(
         late.is_empty(),
         "loads that wait, by address and how often in a turn of ten queries: {late:x?}. What is copied as a whole there was just \
          written in pieces: `addr2line -i -e target/release/examples/stages` tells where, for an address less 108000 (hexadecimal), \
          which is where valgrind has put the program"
     );
+}
+
+/// How many are there by nature: ten frames, ten records and their places in the table, what the worker itself has. The linker and
+/// the allocator move a few.
+#[test]
+fn a_turn_of_hits_touches_no_more_cache_lines_than_its_ceiling() {
+    if !Uid::effective().is_root() || !has_valgrind() {
+        println!("SKIP: whole workers are looked at as root and by valgrind alone");
+        return;
+    }
+    let lines = seen_of_hits().lines;
+    println!("loop-hit: cache lines of code and of data: {lines:?}, ceilings {HIT_LINES:?}");
+    assert!(
+        lines
+            .iter()
+            .zip(HIT_LINES)
+            .all(|(found, ceiling)| *found <= ceiling),
+        "a turn of ten hits touches {lines:?} cache lines of code and of data, above {HIT_LINES:?}: what of it has grown? A worker \
+         that has slept waits for each"
+    );
+}
+
+/// Cache lines of code and of data in a turn of ten hits, at most: 288 and 266 were seen.
+const HIT_LINES: [usize; 2] = [300, 277];
+
+fn seen_of_hits() -> &'static loads::Seen {
+    static SEEN: LazyLock<loads::Seen> = LazyLock::new(|| loads::look(build(), "loop-hit"));
+    &SEEN
 }
 
 fn has_valgrind() -> bool {

@@ -286,7 +286,7 @@ fn signed_queries_are_handed_over_for_chaos_names_and_with_what_a_rule_answers()
         };
         let extras = handed.extras.as_ref();
         let answer = extras.and_then(|extras| extras.answer.clone());
-        (arrival.bytes(handed.found.length).to_vec(), answer)
+        (arrival.bytes(handed.found.length.into()).to_vec(), answer)
     });
     assert_eq!(asked, message, "what verifies the signature");
     assert_eq!(code(&answer.unwrap()), rcode::REFUSED);

@@ -1,8 +1,8 @@
 //! The usual hit, at once: of a query that has paused, whose entry was found meanwhile.
 
+use super::Foreseen;
 use super::buffer::Buffer;
 use super::record::{Record, Ttl, moment};
-use super::{Foreseen, NOWHERE};
 use crate::pipeline::query::{Arrival, Found};
 use crate::pipeline::{Env, authority, respond};
 
@@ -18,26 +18,28 @@ pub fn answer_at_once(
     env: &Env<'_>,
 ) -> Option<usize> {
     let config = &**env.config;
-    if foreseen.position == NOWHERE
-        || authority::serves(config, found.pool)
-        || !config.chains.cache_hit.is_empty()
-    {
+    let position = foreseen.position()?;
+    if authority::serves(config, found.pool) || !config.chains.cache_hit.is_empty() {
         return None;
     }
     let pool = config.pool(found.pool)?;
     let cache = pool.cache.as_deref()?;
-    let record = Record::open(&cache.log, foreseen.position)?;
-    let is_it = record.has_key(foreseen.key.groups()?);
+    let record = Record::open(&cache.log, position)?;
+    let is_it = record.has_key(foreseen.key()?);
     let (expires, stored) = record.times();
     let now = moment(env.now);
-    let room = arrival.message.len().min(arrival.room).min(found.limit);
+    let room = arrival
+        .message
+        .len()
+        .min(arrival.room)
+        .min(found.limit.into());
     let fits = usize::from(found.parts.question_end) + record.body_length() <= room;
     if !is_it || now >= expires || !fits || cache.is_renewed(&record) || cache.options.shuffle {
         return None;
     }
     let buffer = Buffer {
         message: arrival.message,
-        length: found.length,
+        length: found.length.into(),
         question_end: found.parts.question_end,
         client_flags: found.client_flags,
     };

@@ -129,7 +129,7 @@ impl PacketCache {
             name: Name::parse(&question.name).ok()?.to_owned(),
             qtype: question.qtype,
             qclass: question.qclass,
-            key: self.hash(key.as_chunks().0) as u32,
+            key: self.hash(&key) as u32,
             protocol: question.protocol,
             age: now.saturating_sub(stored),
             left: i64::from(expires) - i64::from(now),

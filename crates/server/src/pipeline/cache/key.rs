@@ -1,14 +1,15 @@
 //! What makes two queries the same to the cache: dnsdist's key, as whole words.
 //!
 //! ```text
-//!  0 header flags 16 │ answer, authority, additional counts 3×16
-//!  1 type 16 │ class 16 │ length of what follows the question 16 │ length of the name 8, 0 6, OPT record is ours 1, over TCP 1
-//!  2… the name in lower case │ what follows the question, without the values of skipped EDNS options; kept ones each with
-//!     a word of 1 16, 0 16, code 16, length 16 before their value │ zeros, up to a whole number of groups of four words
+//!  0 type 16 │ class 16 │ length of what follows the question 8, of the name 8
+//!    0 1, over TCP 1, OPT record is ours 1, counts follow 1, additional count 1, header flags below the opcode 11
+//!  answer, authority, additional counts 3×16, where they are not 0, 0 and the one bit above
+//!  the name in lower case │ what follows the question, without the values of skipped EDNS options; kept ones each with
+//!    a word of 1 16, 0 16, code 16, length 16 before their value │ zeros, up to four words in all
 //! ```
 //!
-//! Groups are hashed and compared without a jump for each word. The zeros make no two keys the same: the lengths are in the
-//! second word, that of the options before them, and no kept option is a word of zero.
+//! Four words at a time are hashed and compared, without a jump for each ([`words::in_groups`]). The zeros make no two keys the
+//! same: the lengths are in the first word, that of the options before them, and no kept option is a word of zero.
 //!
 //! Everything counts but the ID, the name's case and those options; of a UDP payload size its rank, where the cache has ranks.
 //! What backends say over UDP and over TCP is kept apart, for over UDP it may be less. So are the answers to clients without
@@ -18,12 +19,21 @@ use crate::config::cache::CacheOptions;
 use crate::pipeline::query::Protocol;
 use crate::words;
 use arrayvec::ArrayVec;
-use wire::codes::{opcode, qtype};
+use wire::codes::qtype;
 use wire::message::{EdnsParts, HEADER_LENGTH, Header, QueryParts};
 use wire::name::{NAME_LENGTH_MAX, Name};
 
-/// Words before the name.
+/// Words before the name at most: with the counts.
 const FIXED: usize = 2;
+
+/// Flags of a header below its opcode, which with QR above it is zero in all that are for a cache.
+const FLAG_BITS: u32 = 11;
+
+/// In the lowest sixteen bits of the first word.
+const ADDITIONAL: u16 = 1 << FLAG_BITS;
+const COUNTS_FOLLOW: u16 = 1 << (FLAG_BITS + 1);
+const OPT_IS_OURS: u16 = 1 << (FLAG_BITS + 2);
+const OVER_TCP: u16 = 1 << (FLAG_BITS + 3);
 
 /// What follows the question may be so long, in bytes: an OPT record with cookie, client subnet and padding to a block of 128.
 pub(super) const TAIL_MAX: usize = 240;
@@ -32,8 +42,7 @@ pub(super) const TAIL_MAX: usize = 240;
 const TAIL: usize = TAIL_MAX * 2 / 5 + 3;
 
 /// The longest key in words.
-const KEY_MAX: usize =
-    (FIXED + words::words_for(NAME_LENGTH_MAX) + TAIL).next_multiple_of(words::GROUP);
+const KEY_MAX: usize = FIXED + words::words_for(NAME_LENGTH_MAX) + TAIL;
 
 /// Bytes of an OPT record before its options.
 const OPT_LENGTH: usize = 11;
@@ -42,8 +51,8 @@ const OPT_LENGTH: usize = 11;
 const PAYLOAD_SIZE: usize = 3;
 
 /// Gives the words of a query's key to `each`, in their order: a look-up hashes and compares them. `None` for a
-/// query that is not for a cache: not of opcode QUERY, a zone transfer, too much behind its question. `edns_added`: its client
-/// knows no EDNS, see [`super::Asked::edns_added`].
+/// query that is not for a cache: not of opcode QUERY, with QR, a zone transfer, too much behind its question. `edns_added`: its
+/// client knows no EDNS, see [`super::Asked::edns_added`].
 #[inline]
 pub(super) fn walk(
     query: &[u8],
@@ -55,16 +64,28 @@ pub(super) fn walk(
     let header = Header::read(query)?;
     let transfer = matches!(parts.qtype, qtype::AXFR | qtype::IXFR);
     let tail = query.get(parts.question_end.into()..)?;
-    if header.opcode() != opcode::QUERY || transfer || tail.len() > TAIL_MAX {
+    if header.flags() >> FLAG_BITS != 0 || transfer || tail.len() > TAIL_MAX {
         return None;
     }
-    // The question count in the highest place, which is 1 in every query, gives way to the flags.
+    // The question count in the highest place is 1 in every query.
     let counts: &[u8; 8] = query.get(4..)?.first_chunk()?;
     let counts = u64::from_be_bytes(*counts) & 0xffff_ffff_ffff;
-    each(u64::from(header.flags()) << 48 | counts);
-    let origin = u16::from(edns_added) << 1 | u16::from(protocol == Protocol::Tcp);
-    let shape = parts.qname_length << 8 | origin;
-    each(pack([parts.qtype, parts.qclass, tail.len() as u16, shape]));
+    let counted = match counts {
+        0 => 0,
+        1 => ADDITIONAL,
+        _ => COUNTS_FOLLOW,
+    };
+    let over_tcp = match protocol {
+        Protocol::Udp => 0,
+        Protocol::Tcp => OVER_TCP,
+    };
+    let ours = if edns_added { OPT_IS_OURS } else { 0 };
+    let lengths = (tail.len() as u16) << 8 | parts.qname_length;
+    let marks = over_tcp | ours | counted | header.flags();
+    each(pack([parts.qtype, parts.qclass, lengths, marks]));
+    if counted == COUNTS_FOLLOW {
+        each(counts);
+    }
     parts.qname(query).for_each_lowercase_word(&mut each);
     let Some(edns) = parts.edns else {
         walk_bytes(tail, &mut each);
@@ -131,7 +152,7 @@ fn walk_bytes(bytes: &[u8], each: &mut impl FnMut(u64)) {
 /// The words of a key, for an entry.
 pub(super) struct Key {
     words: [u64; KEY_MAX],
-    /// Of whole groups.
+    /// A group at least.
     count: usize,
 }
 
@@ -158,7 +179,7 @@ impl Key {
             self.words[count] = word;
             count += 1;
         })?;
-        self.count = count.next_multiple_of(words::GROUP);
+        self.count = count.max(words::GROUP);
         Some(())
     }
 
@@ -168,60 +189,42 @@ impl Key {
         let mut key = Key::default();
         key.words.get_mut(..words.len())?.copy_from_slice(words);
         key.count = words.len();
-        key.count.is_multiple_of(words::GROUP).then_some(key)
+        (key.count >= words::GROUP).then_some(key)
     }
 
     #[inline]
     pub(super) fn words(&self) -> &[u64] {
         &self.words[..self.count]
     }
-
-    #[inline]
-    pub(super) fn groups(&self) -> &[[u64; words::GROUP]] {
-        self.words().as_chunks().0
-    }
 }
 
-/// Words that a [`ShortKey`] has: those of a name of 64 bytes and an OPT record without options.
-const SHORT: usize = 3 * words::GROUP;
+/// Words that a [`ShortKey`] has: those of a name of 96 bytes and an OPT record without options, and two.
+const SHORT: usize = 2 * words::LINE;
 
 /// The words of a key that has few, as nearly all have: who compares them need not walk the query again.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct ShortKey {
-    /// With room for zeros behind them.
-    words: [u64; SHORT + words::GROUP],
-    /// How many groups there are, of which the first are here.
-    groups: usize,
+pub(super) type ShortKey = [u64; SHORT];
+
+/// Makes the key of a query, once; how many words it has, of which the first are in `key` then. `None` as of [`walk`].
+#[inline]
+pub(super) fn fill_short(
+    key: &mut ShortKey,
+    query: &[u8],
+    parts: &QueryParts,
+    origin: (Protocol, bool),
+    options: &CacheOptions,
+) -> Option<u8> {
+    // Only what is used is written: in a batch each cache line of a query is one of a thousand.
+    key[..words::GROUP].fill(0);
+    let (mut places, mut beyond) = (key.iter_mut(), 0);
+    walk(query, parts, origin, options, |word| match places.next() {
+        Some(place) => *place = word,
+        None => beyond += 1,
+    })?;
+    let count = SHORT - places.len() + beyond;
+    Some(count.max(words::GROUP) as u8)
 }
 
-impl ShortKey {
-    /// Makes the key of a query, once; `None` as of [`walk`].
-    #[inline]
-    pub(super) fn fill(
-        &mut self,
-        query: &[u8],
-        parts: &QueryParts,
-        origin: (Protocol, bool),
-        options: &CacheOptions,
-    ) -> Option<()> {
-        let (mut places, mut beyond) = (self.words[..SHORT].iter_mut(), 0);
-        walk(query, parts, origin, options, |word| match places.next() {
-            Some(place) => *place = word,
-            None => beyond += 1,
-        })?;
-        let count = SHORT - places.len();
-        let zeros: Option<&mut [u64; words::GROUP]> = self.words[count..].first_chunk_mut();
-        *zeros? = [0; words::GROUP];
-        self.groups = (count + beyond).div_ceil(words::GROUP);
-        Some(())
-    }
-
-    /// All of them; `None`: there are too many.
-    #[inline]
-    pub(super) fn groups(&self) -> Option<&[[u64; words::GROUP]]> {
-        self.words[..SHORT].as_chunks().0.get(..self.groups)
-    }
-}
+const _: () = assert!(KEY_MAX <= u8::MAX as usize);
 
 /// Four numbers in one word, the first highest.
 #[inline]
@@ -252,15 +255,16 @@ pub(super) struct Question {
 impl Question {
     /// Reads it out of a key's words; `None` if they are none.
     pub(super) fn of(key: &[u64]) -> Option<Question> {
-        let [qtype, qclass, _, shape] = unpack(*key.get(1)?);
-        let words = key.get(FIXED..)?;
+        let [qtype, qclass, lengths, marks] = unpack(*key.first()?);
+        let fixed = if marks & COUNTS_FOLLOW == 0 { 1 } else { 2 };
+        let words = key.get(fixed..)?;
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let name = Name::parse(bytes.get(..usize::from(shape >> 8))?).ok()?;
+        let name = Name::parse(bytes.get(..usize::from(lengths & 0xff))?).ok()?;
         Some(Question {
             name: name.as_bytes().into(),
             qtype,
             qclass,
-            protocol: match shape & 1 {
+            protocol: match marks & OVER_TCP {
                 0 => Protocol::Udp,
                 _ => Protocol::Tcp,
             },

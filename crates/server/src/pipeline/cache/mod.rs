@@ -12,6 +12,7 @@
 mod at_once;
 mod buffer;
 pub mod cleaning;
+mod foreseen;
 mod inspect;
 mod key;
 mod lifetime;
@@ -24,6 +25,7 @@ mod table;
 mod tests;
 
 pub use at_once::answer_at_once;
+pub use foreseen::{Foreseen, foresee, foresee_entry};
 pub use inspect::Entry;
 pub use moving::FORM;
 
@@ -34,11 +36,10 @@ use crate::backend::pool::Pool;
 use crate::clock::Now;
 use crate::config::Config;
 use crate::config::cache::CacheOptions;
-use crate::config::pools::PoolId;
 use crate::counters::{Counter, Lane, Shard, Sharded};
-use crate::words::GROUP;
+use crate::words::{self, GROUP};
 use buffer::Buffer;
-use key::{Key, ShortKey};
+use key::Key;
 use lifetime::{Lifetime, lifetime};
 use log::Log;
 use rapidhash::quality::RandomState;
@@ -145,36 +146,17 @@ impl PacketCache {
         &self.counts
     }
 
-    /// Finds out what a query is looked up by; `None` for one that is not for a cache.
-    #[inline]
-    fn foresee(&self, query: &Query<'_>, foreseen: &mut Foreseen) -> Option<()> {
-        let origin = (query.protocol, query.marks.edns_added);
-        let key = &mut foreseen.key;
-        key.fill(query.bytes(), &query.parts, origin, &self.options)?;
-        foreseen.hash = match key.groups() {
-            Some(groups) => self.hash(groups),
-            None => self.hash_long(query)?,
-        };
-        foreseen.position = NOWHERE;
-        Some(())
-    }
-
-    /// The hash of a key that a [`ShortKey`] has no room for.
-    #[cold]
-    fn hash_long(&self, query: &Query<'_>) -> Option<u64> {
-        let asked = Asked::by(query);
-        let mut key = Key::default();
-        key.fill(asked.query, asked.parts, asked.origin(), &self.options)?;
-        Some(self.hash(key.groups()))
-    }
-
     /// Two words with each multiplication: one by one takes twice the instructions.
     #[inline]
-    fn hash(&self, key: &[[u64; GROUP]]) -> u64 {
+    fn hash(&self, key: &[u64]) -> u64 {
         let mut hasher = self.hashing.build_hasher();
-        for [first, second, third, fourth] in key {
+        let mut write = |[first, second, third, fourth]: &[u64; GROUP]| {
             hasher.write_u128(u128::from(*second) << 64 | u128::from(*first));
             hasher.write_u128(u128::from(*fourth) << 64 | u128::from(*third));
+        };
+        if let Some((front, last)) = words::in_groups(key) {
+            front.iter().for_each(&mut write);
+            write(last);
         }
         hasher.finish()
     }
@@ -184,10 +166,10 @@ impl PacketCache {
     /// It is opened in one place: of two, all that is known of it would go through memory where they meet.
     #[inline(always)]
     fn find(&self, query: &Query<'_>, foreseen: &Foreseen) -> Option<Record<'_>> {
-        let mut position = foreseen.position;
+        let mut position = foreseen.position();
         let mut is_searched = false;
         loop {
-            if position != NOWHERE
+            if let Some(position) = position
                 && let Some(record) = Record::open(&self.log, position)
                 && self.is_for(&record, query, foreseen)
             {
@@ -196,7 +178,7 @@ impl PacketCache {
             if is_searched {
                 return None;
             }
-            position = self.search(query, foreseen)?;
+            position = Some(self.search(query, foreseen)?);
             is_searched = true;
         }
     }
@@ -205,7 +187,7 @@ impl PacketCache {
     #[inline(never)]
     fn search(&self, query: &Query<'_>, foreseen: &Foreseen) -> Option<u64> {
         let is_it = |record: &Record<'_>| self.is_for(record, query, foreseen);
-        let place = self.place_of(foreseen.hash, is_it)?;
+        let place = self.place_of(self.hash_of(query, foreseen)?, is_it)?;
         Some(place.position)
     }
 
@@ -221,8 +203,8 @@ impl PacketCache {
     /// Whether `record` is what is kept for queries like this one.
     #[inline]
     fn is_for(&self, record: &Record<'_>, query: &Query<'_>, foreseen: &Foreseen) -> bool {
-        match foreseen.key.groups() {
-            Some(groups) => record.has_key(groups),
+        match foreseen.key() {
+            Some(words) => record.has_key(words),
             None => self.is_for_long(record.key(), query),
         }
     }
@@ -341,7 +323,7 @@ impl PacketCache {
         };
         draft.stamp = self.count_new(draft.len() as u64) as u32;
         draft.write(&room);
-        let key = draft.key.groups();
+        let key = draft.key.words();
         let hash = self.hash(key);
         let older = self.place_of(hash, |record| record.has_key(key));
         self.table.put(hash, room.position, older, &self.log)
@@ -394,8 +376,10 @@ impl PacketCache {
         } else {
             return None;
         };
-        if self.is_renewed(&record) {
-            self.renew(record.position(), foreseen.hash);
+        if self.is_renewed(&record)
+            && let Some(hash) = self.hash_of(query, foreseen)
+        {
+            self.renew(record.position(), hash);
         }
         let end = usize::from(query.parts.question_end) + record.body_length();
         if end > query.message.len() {
@@ -471,40 +455,6 @@ const WAY_PARTS: u64 = 8;
 
 /// After so many entries it is found out anew how far they get.
 const MEASURE: u64 = 64;
-
-/// What the stage will need for a query, asked of memory early: a batch waits for all of it at once, where each query for itself
-/// would wait two or three times (0.4 µs of a hit's 1.2 µs in user space, seen with 10,000 names at 100,000/s).
-#[derive(Debug, Default)]
-pub struct Foreseen {
-    hash: u64,
-    key: ShortKey,
-    /// Where in the log the entry seems to be; or [`NOWHERE`].
-    position: u64,
-}
-
-/// No position of an entry: the log's first word is not used.
-const NOWHERE: u64 = 0;
-
-/// Asks for the table's line. `None` where no cache is to be asked, or where the key will be another one.
-#[inline]
-pub fn foresee(query: &Query<'_>, config: &Config, foreseen: &mut Foreseen) -> Option<()> {
-    let cache = cache_of(query, config).filter(|_| !config.uses_subnets)?;
-    cache.foresee(query, foreseen)?;
-    cache.table.prefetch(foreseen.hash);
-    Some(())
-}
-
-/// Asks for the entry that the line tells of, if it has come.
-#[inline]
-pub fn foresee_entry(foreseen: &mut Foreseen, pool: PoolId, config: &Config) {
-    let cache = config.pool(pool).and_then(|pool| pool.cache.as_ref());
-    if let Some(cache) = cache
-        && let Some(position) = cache.table.glance(foreseen.hash, cache.log.head())
-    {
-        foreseen.position = position;
-        Record::prefetch(&cache.log, position);
-    }
-}
 
 #[inline]
 fn cache_of<'c>(query: &Query<'_>, config: &'c Config) -> Option<&'c PacketCache> {

@@ -15,7 +15,7 @@ use wire::message::HEADER_LENGTH;
 
 /// To be raised with every change of this form, of the key's, or of what the key is made from: entries of another form are
 /// not taken along.
-pub const FORM: u32 = 3;
+pub const FORM: u32 = 4;
 
 /// Bytes in front of the key.
 const FIXED: usize = 20;

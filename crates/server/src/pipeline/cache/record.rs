@@ -6,7 +6,7 @@
 //!  body, in whole pairs │ what is left of the cache line
 //! ```
 //!
-//! Records begin where cache lines do, so that one of a usual question and an address takes two lines, or three with OPT records.
+//! Records begin where cache lines do, so that one of a usual question and an address takes two lines, with OPT records too.
 //!
 //! The body is what follows the question; the question is not kept, because the client's own stays in its buffer. Places
 //! count from the body's start; the seconds that are there lie beside the place, for a hit would have to put them together
@@ -31,8 +31,8 @@ const HEADER: usize = 2;
 const SHAPE: usize = 3;
 const KEY: usize = 4;
 
-/// Cache lines of most records: fixed words, key, an answer of an address or a few.
-const USUAL_LINES: usize = 3;
+/// Cache lines of most records: fixed words, a key of seven, an answer of an address.
+const USUAL_LINES: usize = 2;
 
 /// Seconds since the process started, as entries hold them: enough for 136 years.
 pub(super) fn moment(now: Now) -> u32 {
@@ -109,6 +109,13 @@ fn ttl_word(place: u16, body: &[u8]) -> u64 {
     u64::from(place) << 48 | u64::from(seconds)
 }
 
+/// The bits in which groups are not the same.
+#[inline]
+fn differences(own: &[AtomicU64; GROUP], words: &[u64; GROUP]) -> u64 {
+    let each = own.iter().zip(words);
+    each.fold(0, |differ, (own, word)| differ | own.load(Relaxed) ^ word)
+}
+
 /// What is read at a position.
 pub(super) struct Record<'l> {
     log: &'l Log,
@@ -170,17 +177,23 @@ impl<'l> Record<'l> {
         self.words.get(KEY..self.key_end).unwrap_or_default()
     }
 
+    /// Whether these are the words of its key.
     #[inline]
-    pub(super) fn has_key(&self, groups: &[[u64; GROUP]]) -> bool {
-        let own = self.key().as_chunks::<GROUP>().0;
-        // Nearly always the same: to look at each word whether to go on takes twice as long.
-        let mut differ = 0;
-        for (own, words) in own.iter().zip(groups) {
-            for (own, word) in own.iter().zip(words) {
-                differ |= own.load(Relaxed) ^ word;
-            }
+    pub(super) fn has_key(&self, words: &[u64]) -> bool {
+        let own = self.key();
+        if own.len() != words.len() {
+            return false;
         }
-        own.len() == groups.len() && differ == 0
+        let (own, words) = (words::in_groups(own), words::in_groups(words));
+        let (Some((own, own_last)), Some((words, last))) = (own, words) else {
+            return false;
+        };
+        // Nearly always the same: to look at each word whether to go on takes twice as long.
+        let mut differ = differences(own_last, last);
+        for (own, words) in own.iter().zip(words) {
+            differ |= differences(own, words);
+        }
+        differ == 0
     }
 
     pub(super) fn key_words(&self) -> Vec<u64> {

@@ -185,6 +185,38 @@ fn what_makes_queries_different() {
     assert_eq!(cache.len(), 7);
 }
 
+/// The same bytes behind the question are a record of one section, or of another one, or nothing at all.
+#[test]
+fn what_the_header_counts_makes_queries_different() {
+    let record = [&[0, 0, 16, 0, 1, 0, 0, 0, 0, 0, 3], &b"\x02ab"[..]].concat();
+    let asked = |counts: [u8; 3], name: &str| {
+        let mut message = [query(name, qtype::A), record.clone()].concat();
+        for (count, place) in counts.into_iter().zip([7, 9, 11]) {
+            message[place] = count;
+        }
+        message
+    };
+    // Keys of a group, of a few, and of more than a short one has.
+    for name in ["a.", "www.example.com.", &"abcdefghijklmnop.".repeat(12)] {
+        let (mut scene, cache) = scene(|_| ());
+        let all = [[0, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]];
+        for (known, counts) in all.into_iter().enumerate() {
+            let asked = asked(counts, name);
+            assert!(hit(&mut scene, &asked).is_none(), "{name} {counts:?}");
+            assert!(keep(
+                &cache,
+                &scene,
+                &asked,
+                &answer_to(&query(name, qtype::A), 0, &[300])
+            ));
+            assert!(hit(&mut scene, &asked).is_some(), "{name} {counts:?}");
+            assert_eq!(cache.len(), known + 1);
+        }
+        let named = cache.entries(scene.now).map(|entry| entry.name.to_string());
+        assert!(named.eq([name; 4]), "lists read all of them");
+    }
+}
+
 fn with_option(code: u16, value: &[u8]) -> Vec<u8> {
     let mut message = query_with_edns("a.", qtype::A, Some(1_232));
     let length = message.len();

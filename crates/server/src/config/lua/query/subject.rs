@@ -10,7 +10,7 @@ use crate::holder::{Holder, Key, Reservation};
 use crate::pipeline::Env;
 use crate::pipeline::carried::Carried;
 use crate::pipeline::extras::{Extras, Marks};
-use crate::pipeline::query::{MESSAGE_MAX, Protocol, Query};
+use crate::pipeline::query::{MESSAGE_MAX, Protocol, Query, octets};
 use crate::pipeline::subnet::{SubnetTuning, SubnetWishes};
 use crate::pipeline::suspended::Suspended;
 use mlua::Lua;
@@ -279,7 +279,7 @@ impl Subject {
         suspended.message.clone_from(&subject.message);
         suspended.extras = subject.extras.take();
         let found = &mut suspended.found;
-        found.length = subject.message.len();
+        found.length = octets(subject.message.len());
         found.parts = subject.parts;
         (found.pool, found.skip_cache) = (subject.pool, subject.skip_cache);
         found.marks = subject.marks;
