@@ -190,7 +190,8 @@ fn a_lost_query_does_not_make_the_run_time_longer() {
         };
         assert!(text.contains("Queries lost:         1 (1.67%)"), "{text}");
         let (time, rate) = (value("Run time (s):"), value("Queries per second:"));
-        assert!((time * rate - 59.0).abs() < 0.01, "{text}");
+        // The time is told with six places, of which 59 queries may take few: 2,186 us were 59.01 queries by the printed figures.
+        assert!((time * rate - 59.0).abs() < rate * 1e-6, "{text}");
         time
     };
     assert!(timed("") < TIMEOUT);

@@ -213,7 +213,7 @@ pub(super) fn fill_short(
     origin: (Protocol, bool),
     options: &CacheOptions,
 ) -> Option<u8> {
-    // Only what is used is written: in a batch each cache line of a query is one of a thousand.
+    // What is not used is not written: a batch has as many of these as queries, and each cache line of them may be cold.
     key[..words::GROUP].fill(0);
     let (mut places, mut beyond) = (key.iter_mut(), 0);
     walk(query, parts, origin, options, |word| match places.next() {
