@@ -4,6 +4,7 @@ use super::Env;
 use super::carried::Carried;
 use super::drop::DropReason;
 use super::extras::{Marks, take_out_marked};
+use super::query::octets;
 use super::respond::{as_query, edit_header, finish_rules};
 use super::rules::response::{self, Response};
 use crate::backend::exchange::Waiting;
@@ -29,7 +30,7 @@ pub fn judge(
         return apply(waiting, message, (parts.end, parts.edns), env);
     }
     let mut copy = with_question(waiting, message).ok_or(DropReason::OutOfMemory)?;
-    let end = copy.len().try_into().unwrap_or(u16::MAX);
+    let end = octets(copy.len());
     apply(waiting, &mut copy, (end, None), env)?;
     waiting.outgrown.clear();
     Ok(message.len())

@@ -105,8 +105,9 @@ fn a_turn_of_hits_touches_no_more_cache_lines_than_its_ceiling() {
     );
 }
 
-/// Cache lines of code and of data in a turn of ten hits, at most: 290 and 266 were seen on an EPYC; a Xeon has had nine more of data.
-const HIT_LINES: [usize; 2] = [305, 288];
+/// Cache lines of code and of data in a turn of ten hits, at most: 290 and 266 were seen on an EPYC, and a Xeon has had nine more of
+/// data. Keys with padding, and what has paused in four to six lines, made it 284.
+const HIT_LINES: [usize; 2] = [300, 277];
 
 fn seen_of_hits() -> &'static loads::Seen {
     static SEEN: LazyLock<loads::Seen> = LazyLock::new(|| loads::look(build(), "loop-hit"));

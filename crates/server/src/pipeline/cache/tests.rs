@@ -217,6 +217,19 @@ fn what_the_header_counts_makes_queries_different() {
     }
 }
 
+/// A hit waits for each, where the worker has slept: the key has no padding.
+#[test]
+fn an_address_with_an_opt_record_takes_two_cache_lines() {
+    let (scene, cache) = scene(|_| ());
+    let asked = query_with_edns("www-0000001.example.com.", qtype::A, Some(1_232));
+    let mut response = answer_to(&asked, 0, &[300]);
+    response[11] = 1;
+    response.extend([0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0]);
+    let before = cache.log.head();
+    assert!(keep(&cache, &scene, &asked, &response));
+    assert_eq!(cache.log.head() - before, 2 * crate::words::LINE as u64);
+}
+
 fn with_option(code: u16, value: &[u8]) -> Vec<u8> {
     let mut message = query_with_edns("a.", qtype::A, Some(1_232));
     let length = message.len();
