@@ -11,6 +11,9 @@ pub const R99: f64 = 0.99;
 /// No loss at all.
 pub const ALL: f64 = 1.0;
 
+/// The highest rate that is tried where nothing else is said, in queries a second.
+pub const HIGHEST: f64 = 4e6;
+
 /// How to search.
 #[derive(Clone, Copy, Debug)]
 pub struct RampPlan {
@@ -73,7 +76,8 @@ impl Ramp {
         are_mostly_limited(&self.loss_free).then_some(WITHOUT_LOSS)
     }
 
-    fn see(&mut self, probe: Probe) {
+    /// Keeps the peak of the probes that it is shown.
+    pub fn see(&mut self, probe: Probe) {
         let better = |peak: &Probe| probe.answers_per_second() > peak.answers_per_second();
         if self.peak.as_ref().is_none_or(better) {
             self.peak = Some(probe);

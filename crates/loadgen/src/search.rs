@@ -76,48 +76,92 @@ pub struct Found {
     pub generator_was_the_limit: bool,
 }
 
+/// A search among some rates, one probe at a time: whoever has several searches may make their probes by turns.
+#[derive(Clone, Debug)]
+pub struct Search {
+    /// The part that must be answered right.
+    goal: f64,
+    least: f64,
+    highest: f64,
+    /// The highest rate that reached the goal, and the lowest that did not.
+    low: f64,
+    high: f64,
+    /// The one that is tried next.
+    rate: f64,
+    step: f64,
+    generator_was_the_limit: bool,
+}
+
+impl Search {
+    /// Begins at the start of these rates. `goal`: the part that must be answered right.
+    pub fn new(goal: f64, rates: Rates) -> Search {
+        let highest = rates.highest.max(rates.least);
+        Search {
+            goal,
+            least: rates.least,
+            highest,
+            low: 0.0,
+            high: f64::INFINITY,
+            rate: rates.start.clamp(rates.least, highest),
+            step: FIRST_STEP,
+            generator_was_the_limit: false,
+        }
+    }
+
+    /// What is to be offered next, in queries a second.
+    pub fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// The part that must be answered right.
+    pub fn goal(&self) -> f64 {
+        self.goal
+    }
+
+    /// Takes what came of that rate. `Some`: the search is over.
+    pub fn take(&mut self, probe: &Probe) -> Option<Found> {
+        if probe.reaches(self.goal) {
+            self.low = self.rate;
+        } else {
+            self.high = self.rate;
+            self.generator_was_the_limit = probe.generator_failed(self.goal);
+        }
+        let (low, high) = (self.low, self.high);
+        let at_the_end = low >= self.highest || high <= self.least;
+        if at_the_end || high / low <= PRECISION {
+            return Some(Found {
+                rate: low,
+                generator_was_the_limit: self.generator_was_the_limit || low >= self.highest,
+            });
+        }
+        self.rate = match (low, high) {
+            (low, f64::INFINITY) => (low * self.step).min(self.highest),
+            (0.0, high) => (high / self.step).max(self.least),
+            // The geometric mean: as many steps wherever the limit lies.
+            (low, high) => (low * high).sqrt(),
+        };
+        self.step = (self.step * self.step).min(LARGEST_STEP);
+        None
+    }
+}
+
 /// Searches among these rates. `goal`: the part that must be answered right. `None`: the probe says to stop.
 ///
 /// # Errors
 /// What the probe fails with.
 pub fn search(
     goal: f64,
-    Rates {
-        least,
-        start,
-        highest,
-    }: Rates,
+    rates: Rates,
     mut probe: impl FnMut(f64) -> Outcome<Option<Probe>>,
 ) -> Outcome<Option<Found>> {
-    let (mut low, mut high) = (0.0, f64::INFINITY);
-    let highest = highest.max(least);
-    let mut rate = start.clamp(least, highest);
-    let mut generator_was_the_limit = false;
-    let mut step = FIRST_STEP;
+    let mut search = Search::new(goal, rates);
     loop {
-        let Some(found) = probe(rate)? else {
+        let Some(probe) = probe(search.rate())? else {
             return Ok(None);
         };
-        if found.reaches(goal) {
-            low = rate;
-        } else {
-            high = rate;
-            generator_was_the_limit = found.generator_failed(goal);
+        if let Some(found) = search.take(&probe) {
+            return Ok(Some(found));
         }
-        let at_the_end = low >= highest || high <= least;
-        if at_the_end || high / low <= PRECISION {
-            return Ok(Some(Found {
-                rate: low,
-                generator_was_the_limit: generator_was_the_limit || low >= highest,
-            }));
-        }
-        rate = match (low, high) {
-            (low, f64::INFINITY) => (low * step).min(highest),
-            (0.0, high) => (high / step).max(least),
-            // The geometric mean: as many steps wherever the limit lies.
-            (low, high) => (low * high).sqrt(),
-        };
-        step = (step * step).min(LARGEST_STEP);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::failure::{During, Failure, Outcome};
 use crate::pace::sleep_precisely;
 use crate::path;
 use crate::questions::{Carrier, EdnsOption, Format as QuestionFormat, Questions, Style};
-use crate::ramp::{self, RampPlan};
+use crate::ramp::{self, HIGHEST, RampPlan};
 use crate::report::json::RunId;
 use crate::report::{Format, Transport, Way, csv, say, say_table, tell, text};
 use crate::search::{QUERIES, least_rate};
@@ -129,7 +129,7 @@ pub(super) struct Command {
     #[arg(long, value_name = "TIMES", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..), requires = "ramp")]
     repeat: u32,
     /// With --ramp: the highest rate to try
-    #[arg(long, value_name = "QUERIES", default_value = "4000000", value_parser = rate, requires = "ramp")]
+    #[arg(long, value_name = "QUERIES", default_value_t = HIGHEST, value_parser = rate, requires = "ramp")]
     highest: f64,
     /// How the rate changes: constant, ramp:FROM, burst:SECONDS,PART, sine:SECONDS,DEPTH
     #[arg(long, value_name = "SHAPE", default_value = "constant", value_parser = Shape::from_text, conflicts_with = "ramp")]

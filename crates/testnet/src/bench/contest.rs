@@ -1,6 +1,7 @@
 //! Measures the contenders of a scenario, one after the other and over again, so that what changes with time meets all of
-//! them alike; cost by turns of less than a second ([`turns`]).
+//! them alike; R99 by turns of one rate each ([`searches`]), cost by turns of less than a second ([`turns`]).
 
+mod searches;
 mod turns;
 mod up;
 
@@ -25,8 +26,7 @@ use crate::lab::Lab;
 use crate::ledger::Ledger;
 use crate::signals::Signals;
 use crate::{Failure, Outcome};
-use turns::Seats;
-use up::{Seat, Up};
+use up::{Seat, Seats, Up};
 
 /// How a run is made.
 #[derive(Clone, Debug)]
@@ -193,9 +193,14 @@ impl<'c> Contest<'c> {
             for repeat in 1..=measure.repeats(self.settings.repeats) {
                 let due = self.due(measure, repeat);
                 // A server on another machine is there alone.
-                let goes_on = match measure == Measure::Cost && self.seat.stage.is_some() {
-                    true => self.by_turns(&mut seats, &due, repeat, &is_stopped, &mut see),
-                    false => self.one_by_one(&due, (measure, repeat), &is_stopped, &mut see),
+                let goes_on = match (measure, &self.seat.stage) {
+                    (Measure::R99, Some(_)) => {
+                        self.search_by_turns(&mut seats, &due, repeat, &is_stopped, &mut see)
+                    }
+                    (Measure::Cost, Some(_)) => {
+                        self.by_turns(&mut seats, &due, repeat, &is_stopped, &mut see)
+                    }
+                    _ => self.one_by_one(&due, (measure, repeat), &is_stopped, &mut see),
                 };
                 if !goes_on {
                     return false;
@@ -284,19 +289,10 @@ impl<'c> Contest<'c> {
     fn shoot(&self, measure: Measure, up: &Up<'_>) -> Outcome<Shot> {
         let (contender, generator, watched) = (up.contender, &up.generator, &up.watched[..]);
         let client = &self.seat.client;
-        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
-        let time = seconds(self.settings.seconds);
-        let known = self.known_rate(&contender.name);
+        let time = Duration::from_secs(self.settings.seconds.into());
         let load = |rate: f64, time| self.load(rate, time);
         match measure {
-            Measure::R99 => {
-                let near = known.or_else(|| self.near.get(&contender.name).copied());
-                let start = near.map_or(self.scenario.start_rate.into(), |rate| {
-                    rate / self.settings.scale
-                });
-                let load = load(start, seconds(self.settings.search_seconds));
-                generator.search(client, load, watched)
-            }
+            Measure::R99 => generator.search(client, self.first_load(contender), watched),
             Measure::Cost | Measure::ServerCost | Measure::Evenness => {
                 let load = load(self.scenario.cost_rate.into(), time);
                 generator.shoot(client, load, Manner::Unwoken, watched)
@@ -344,6 +340,17 @@ impl<'c> Contest<'c> {
             rate: (rate * self.settings.scale).max(100.0) as u32,
             time,
         }
+    }
+
+    /// With what a search begins, and how long each rate is held.
+    fn first_load(&self, contender: &Contender) -> Load {
+        let known = self.known_rate(&contender.name);
+        let near = known.or_else(|| self.near.get(&contender.name).copied());
+        let start = near.map_or(self.scenario.start_rate.into(), |rate| {
+            rate / self.settings.scale
+        });
+        let time = Duration::from_secs(self.settings.search_seconds.into());
+        self.load(start, time)
     }
 
     /// The R99 that was found last; of one that had none nothing is known.
@@ -556,6 +563,8 @@ fn make_queries(built: &Path, options: &[String], path: &Path) -> Outcome<()> {
 mod tests {
     use super::*;
     use crate::bench::report::tests::record;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
     use std::process::Stdio;
     use std::time::Instant;
 
@@ -592,6 +601,30 @@ mod tests {
             remote: "192.0.2.9:53".parse().ok(),
             server: "knotd 3.5".to_owned(),
         }
+    }
+
+    /// A scenario whose second contender has a generator that fails by an option, and settings with which this script is asked.
+    pub(super) fn of_two(folder: &Path, generator: &str) -> (Scenario, Settings) {
+        let program = folder.join("floodgate");
+        std::fs::write(&program, generator).unwrap();
+        std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        let mut scenario = Library::ours().scenarios().unwrap().remove(0);
+        scenario.contenders.truncate(2);
+        scenario.contenders[1].options = vec!["--broken".to_owned()];
+        let mut settings = settings();
+        settings.places.built = folder.to_owned();
+        (scenario, settings)
+    }
+
+    /// Seats without a lab.
+    pub(super) fn seats_of(scenario: &Scenario) -> Seats {
+        let names = scenario.contender_names().into_iter();
+        let seat = |name: &str| {
+            let client = Client::before("127.0.0.1:9".parse().unwrap());
+            let stage = None;
+            (name.to_owned(), Seat { stage, client })
+        };
+        names.map(seat).collect()
     }
 
     /// A contest in which nothing was measured yet.

@@ -17,7 +17,6 @@
 //! at the most then. What one uses all the same counts as that of a program that disturbs. Memory is the sum over the
 //! contenders: six servers with a million signed names each take 5 GiB.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -25,19 +24,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::{Contest, Seat, Up, WITNESS_NAME};
-use crate::bench::cpu::Used;
+use super::up::processes_of_others;
+use super::{Contest, Seats, Up};
 use crate::bench::generator::{Load, Manner, Shot};
 use crate::bench::plan::{Contender, Measure};
 use crate::bench::record::{Missing, Record, Turn};
-use crate::bench::witness::{Seen, Witness};
-use crate::{During, Failure, Outcome, ledger};
+use crate::bench::witness::Seen;
+use crate::{During, Outcome};
 
 /// About how long a turn takes.
 const TURN: Duration = Duration::from_millis(800);
-
-/// By contender: where it is measured in all repeats.
-pub(super) type Seats = BTreeMap<String, Seat>;
 
 /// Turns are taken by these rules.
 struct Rules {
@@ -91,20 +87,13 @@ impl<'c> Contest<'c> {
         (rules, repeat): (&Rules, u32),
         is_stopped: &dyn Fn() -> bool,
     ) -> Option<Vec<Outcome<Record>>> {
-        let built: Vec<Outcome<()>> = due.iter().map(|one| self.seat(seats, one)).collect();
-        let mut players = Vec::new();
-        for (contender, built) in due.iter().zip(built) {
-            if is_stopped() {
-                return None;
-            }
-            let bring_up = |()| self.bring_up(contender, &seats[&contender.name]);
-            players.push(Player::new(built.and_then(bring_up)));
-        }
+        let up = self.bring_all_up(due, seats, is_stopped)?;
+        let mut players: Vec<Player<'_>> = up.into_iter().map(Player::new).collect();
         for (number, place) in order(rules.queries.len(), players.len()) {
             if is_stopped() {
                 return None;
             }
-            let idle = processes_of_others(&players, place);
+            let idle = processes_of_others(players.iter().map(|player| &player.up), place);
             players[place].take_turn(rules, number, &idle);
         }
         // What a signal has cut short is no figure.
@@ -113,24 +102,6 @@ impl<'c> Contest<'c> {
         }
         let outcomes = players.into_iter().map(|one| self.outcome(one, repeat));
         Some(outcomes.collect())
-    }
-
-    /// Builds the lab of a contender, if it has none yet.
-    fn seat(&self, seats: &mut Seats, contender: &Contender) -> Outcome<()> {
-        if seats.contains_key(&contender.name) {
-            return Ok(());
-        }
-        let Some(own) = &self.seat.stage else {
-            return Err(Failure::new("a server on another machine has no lab"));
-        };
-        let mut names = self.scenario.contender_names().into_iter();
-        let number = names.position(|name| name == contender.name).unwrap_or(0) as u32 + 1;
-        let prefix = ledger::numbered(&self.settings.prefix, number);
-        let stage = own.another(&prefix, self.scenario)?;
-        let client = stage.client();
-        let stage = Some(stage);
-        seats.insert(contender.name.clone(), Seat { stage, client });
-        Ok(())
     }
 
     fn rules(&self) -> Outcome<Rules> {
@@ -188,7 +159,6 @@ impl<'s> Player<'s> {
     }
 }
 
-/// One turn. The witness asks only this contender, and no longer than it lasts.
 fn asked(
     up: &mut Up<'_>,
     rules: &Rules,
@@ -196,21 +166,9 @@ fn asked(
     idle: &[u32],
 ) -> Outcome<(Shot, Turn, Seen)> {
     let generator = up.generator.asking(&rules.queries[number]);
-    let watched = [&up.watched[..], idle].concat();
-    let witness = Witness::start(up.client, WITNESS_NAME)?;
-    let shot = generator.shoot(up.client, rules.load, Manner::Unwoken, &watched);
-    let seen = witness.stop();
-    up.check()?;
-    let mut shot = shot?;
-    count_as_others(idle, &mut shot.used);
+    let (shot, seen) = up.asked_by(&generator, rules.load, Manner::Unwoken, idle)?;
     let turn = turn_of(&shot, &up.watched, rules.since, number as u32 + 1);
     Ok((shot, turn, seen))
-}
-
-/// A server that does not sleep while another one has its turn disturbs as any program does.
-fn count_as_others(idle: &[u32], used: &mut Used) {
-    used.others += used.of(idle);
-    used.processes.retain(|process, _| !idle.contains(process));
 }
 
 fn turn_of(shot: &Shot, server: &[u32], since: u64, number: u32) -> Turn {
@@ -223,14 +181,6 @@ fn turn_of(shot: &Shot, server: &[u32], since: u64, number: u32) -> Turn {
         server_nanoseconds: (!server.is_empty()).then(|| nanoseconds(server)),
         generator_nanoseconds: nanoseconds(&[shot.process]),
     }
-}
-
-/// The processes of all servers but one's.
-fn processes_of_others(players: &[Player<'_>], place: usize) -> Vec<u32> {
-    let players = players.iter().enumerate();
-    let others = players.filter(|(other, _)| *other != place);
-    let up = others.filter_map(|(_, player)| player.up.as_ref().ok());
-    up.flat_map(|up| up.watched.iter().copied()).collect()
 }
 
 /// How many turns there are in so much time: an even number, so that each order comes as often as its reverse.
@@ -313,13 +263,9 @@ fn add_counts(sum: &mut Value, counts: &Value) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
-    use crate::bench::client::Client;
-    use crate::bench::contest::Settings;
-    use crate::bench::contest::tests::{contest, settings};
-    use crate::bench::plan::{Library, Scenario};
+    use crate::bench::contest::tests::{contest, of_two, seats_of};
+    use crate::bench::plan::Library;
 
     #[test]
     fn the_order_is_reversed_every_turn() {
@@ -392,19 +338,15 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_tells_server_and_generator_apart_and_who_did_not_sleep() {
+    fn a_turn_tells_server_and_generator_apart() {
         let mut shot = Shot {
             right: 100.0,
             process: 9,
             ..Shot::default()
         };
         shot.used.cores = vec![0.25, 0.5];
-        shot.used.others = 0.5;
-        let times = [(7, 0.000_000_25), (8, 0.5), (9, 0.125), (10, 0.25)];
+        let times = [(7, 0.000_000_25), (8, 0.5), (9, 0.125)];
         shot.used.processes = times.into();
-        count_as_others(&[10], &mut shot.used);
-        assert_eq!(shot.used.others, 0.75);
-        assert!(!shot.used.processes.contains_key(&10));
         let turn = turn_of(&shot, &[7, 8], 1_000, 3);
         assert_eq!((turn.since, turn.number, turn.right), (1_000, 3, 100.0));
         assert_eq!(turn.core_seconds, 0.75);
@@ -421,35 +363,15 @@ echo '{"type": "header", "additional_info": {"attached": "native", "bound": "cop
 echo '{"type": "stats_sum", "floodgate": {"offered": 12, "not_sent": 1, "right": 10, "seconds": 0.5}}'
 "#;
 
-    /// A scenario whose second contender has a generator that fails, and settings with which it is asked.
-    fn of_two(folder: &Path) -> (Scenario, Settings) {
-        let program = folder.join("floodgate");
-        fs::write(&program, GENERATOR).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        let mut scenario = Library::ours().scenarios().unwrap().remove(0);
-        scenario.contenders.truncate(2);
-        scenario.contenders[1].options = vec!["--broken".to_owned()];
-        let mut settings = settings();
-        settings.places.built = folder.to_owned();
-        (scenario, settings)
-    }
-
     #[test]
     fn one_that_fails_is_left_out_and_the_others_go_on() {
         let folder = tempfile::tempdir().unwrap();
-        let (library, (scenario, settings)) = (Library::ours(), of_two(folder.path()));
+        let (library, (scenario, settings)) = (Library::ours(), of_two(folder.path(), GENERATOR));
         let mut contest = contest(&scenario, &library, &settings);
         contest.queries = folder.path().join("queries.txt");
         fs::write(&contest.queries, "a A\n").unwrap();
         let due = contest.due(Measure::Cost, 1);
-        let names = scenario.contender_names().into_iter();
-        let mut seats: Seats = names
-            .map(|name| {
-                let client = Client::before("127.0.0.1:9".parse().unwrap());
-                let stage = None;
-                (name.to_owned(), Seat { stage, client })
-            })
-            .collect();
+        let mut seats = seats_of(&scenario);
         let mut seen = Vec::new();
         let mut see = |outcome| seen.push(outcome);
         assert!(!contest.by_turns(&mut seats, &due, 1, &|| true, &mut see));
@@ -476,14 +398,5 @@ echo '{"type": "stats_sum", "floodgate": {"offered": 12, "not_sent": 1, "right":
                 "nobody is due"
             ))
         );
-    }
-
-    #[test]
-    fn a_contender_without_a_lab_to_be_had_is_told() {
-        let (library, settings) = (Library::ours(), settings());
-        let scenario = library.scenarios().unwrap().remove(0);
-        let contest = contest(&scenario, &library, &settings);
-        let seat = contest.seat(&mut Seats::new(), &scenario.contenders[0]);
-        assert!(seat.unwrap_err().to_string().contains("has no lab"));
     }
 }

@@ -1,16 +1,17 @@
 //! A contender is brought up: its server started, awaited, and its answers looked at, before anything is measured of it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::{CHECK, Contest, WITNESS_NAME};
 use crate::bench::client::Client;
-use crate::bench::cpu::descendants;
-use crate::bench::generator::{Generator, Load, Manner};
+use crate::bench::cpu::{Used, descendants};
+use crate::bench::generator::{Generator, Load, Manner, Shot};
 use crate::bench::plan::Contender;
 use crate::bench::stage::{Running, Stage};
-use crate::bench::witness::FirstAnswer;
-use crate::{Failure, Outcome};
+use crate::bench::witness::{FirstAnswer, Seen, Witness};
+use crate::{Failure, Outcome, ledger};
 
 /// How long a server may take to give its first answer.
 const START: Duration = Duration::from_secs(15);
@@ -27,6 +28,9 @@ pub(super) struct Seat {
     pub stage: Option<Stage>,
     pub client: Client,
 }
+
+/// By contender: where it is measured in all repeats, where all are up at the same time.
+pub(super) type Seats = BTreeMap<String, Seat>;
 
 /// A contender that answers as it should, and with what it is measured.
 pub(super) struct Up<'s> {
@@ -79,6 +83,44 @@ impl Contest<'_> {
             stage.pin(&up.watched)?;
         }
         Ok(up)
+    }
+
+    /// Brings contenders up at the same time, each in a lab of its own; the failure of one that does not come up. Nothing: it was
+    /// stopped.
+    pub(super) fn bring_all_up<'s>(
+        &self,
+        due: &[&'s Contender],
+        seats: &'s mut Seats,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Option<Vec<Outcome<Up<'s>>>> {
+        let built: Vec<Outcome<()>> = due.iter().map(|one| self.seat(seats, one)).collect();
+        let seats = &*seats;
+        let mut up = Vec::new();
+        for (&contender, built) in due.iter().zip(built) {
+            if is_stopped() {
+                return None;
+            }
+            up.push(built.and_then(|()| self.bring_up(contender, &seats[&contender.name])));
+        }
+        Some(up)
+    }
+
+    /// Builds the lab of a contender, if it has none yet.
+    fn seat(&self, seats: &mut Seats, contender: &Contender) -> Outcome<()> {
+        if seats.contains_key(&contender.name) {
+            return Ok(());
+        }
+        let Some(own) = &self.seat.stage else {
+            return Err(Failure::new("a server on another machine has no lab"));
+        };
+        let mut names = self.scenario.contender_names().into_iter();
+        let number = names.position(|name| name == contender.name).unwrap_or(0) as u32 + 1;
+        let prefix = ledger::numbered(&self.settings.prefix, number);
+        let stage = own.another(&prefix, self.scenario)?;
+        let client = stage.client();
+        let stage = Some(stage);
+        seats.insert(contender.name.clone(), Seat { stage, client });
+        Ok(())
     }
 
     fn generator(&self, contender: &Contender, expected: Option<&PathBuf>) -> Generator {
@@ -154,6 +196,25 @@ impl Contest<'_> {
 }
 
 impl Up<'_> {
+    /// Asks it once, by this generator. The witness asks only this contender, and no longer than that lasts. `idle`: the
+    /// processes of servers that have no turn.
+    pub(super) fn asked_by(
+        &mut self,
+        generator: &Generator,
+        load: Load,
+        manner: Manner,
+        idle: &[u32],
+    ) -> Outcome<(Shot, Seen)> {
+        let watched = [&self.watched[..], idle].concat();
+        let witness = Witness::start(self.client, WITNESS_NAME)?;
+        let shot = generator.shoot(self.client, load, manner, &watched);
+        let seen = witness.stop();
+        self.check()?;
+        let mut shot = shot?;
+        count_as_others(idle, &mut shot.used);
+        Ok((shot, seen))
+    }
+
     /// Fails if its server has ended, or its backend: what was measured before that is no figure.
     pub(super) fn check(&mut self) -> Outcome<()> {
         check(self.running.as_mut())?;
@@ -168,7 +229,51 @@ impl Up<'_> {
     }
 }
 
+/// A server that does not sleep while another one has its turn disturbs as any program does.
+fn count_as_others(idle: &[u32], used: &mut Used) {
+    used.others += used.of(idle);
+    used.processes.retain(|process, _| !idle.contains(process));
+}
+
+/// The processes of all servers that are up but the one at this place.
+pub(super) fn processes_of_others<'u>(
+    up: impl Iterator<Item = &'u Outcome<Up<'u>>>,
+    place: usize,
+) -> Vec<u32> {
+    let others = up.enumerate().filter(|(other, _)| *other != place);
+    let up = others.filter_map(|(_, up)| up.as_ref().ok());
+    up.flat_map(|up| up.watched.iter().copied()).collect()
+}
+
 /// Fails if the server has ended; one on another machine is not looked at.
 fn check(running: Option<&mut Running<'_>>) -> Outcome<()> {
     running.map_or(Ok(()), Running::check)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::contest::tests::{contest, settings};
+    use crate::bench::plan::Library;
+
+    #[test]
+    fn a_server_that_does_not_sleep_without_a_turn_counts_as_another_program() {
+        let mut used = Used {
+            others: 0.5,
+            processes: [(9, 0.125), (10, 0.25)].into(),
+            ..Used::default()
+        };
+        count_as_others(&[10], &mut used);
+        assert_eq!(used.others, 0.75);
+        assert_eq!(used.processes, [(9, 0.125)].into());
+    }
+
+    #[test]
+    fn a_contender_without_a_lab_to_be_had_is_told() {
+        let (library, settings) = (Library::ours(), settings());
+        let scenario = library.scenarios().unwrap().remove(0);
+        let contest = contest(&scenario, &library, &settings);
+        let seat = contest.seat(&mut Seats::new(), &scenario.contenders[0]);
+        assert!(seat.unwrap_err().to_string().contains("has no lab"));
+    }
 }
