@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use wire::message::Header;
-use xsk::{Batch, Flushed, Received, Socket, Umem};
+use xsk::{BATCH, Batch, Flushed, Received, Socket, Umem};
 
 /// A wait shorter than this is not worth a system call.
 const SHORTEST_WAIT: Duration = Duration::from_micros(20);
@@ -27,6 +27,8 @@ const LONGEST_WAIT: Duration = Duration::from_millis(2);
 
 /// Queries sent between two looks at what came.
 const SENDS_PER_TURN: u32 = 64;
+/// Frames collected between two looks at what is due, when more come all the time: a ring.
+const MOST_COLLECTED: usize = 4096;
 
 /// What all lanes of a run share.
 pub(super) struct Run<'g> {
@@ -101,9 +103,7 @@ impl Lane {
         let ended = loop {
             // In this order the last chunk freed is the first one taken: answers come where answers lay, queries go from where
             // queries lay, and what is written there is still in the cache.
-            let received = self.collect(run);
-            self.socket.refill(&mut self.umem);
-            self.socket.complete(&mut self.umem);
+            let received = self.collect_all(run);
             let next = match self.flush() {
                 Ok(drained) if sending => self.send(run, &mut pace, drained),
                 other => other.map(|drained| Next::idle(drained, LONGEST_WAIT)),
@@ -232,6 +232,19 @@ impl Lane {
 
     // -- Collecting ---------------------------------------------------------------------------------------------------
 
+    /// Judges and counts all that is there; returns how many frames.
+    ///
+    /// What has come goes before what is due. Whoever is late and sends first lets answers wait, a ring full of them in the end:
+    /// then each is read long after it has left the processor's cache, which takes so much longer that nothing catches up again.
+    fn collect_all(&mut self, run: &Run<'_>) -> usize {
+        until_short(|| {
+            let received = self.collect(run);
+            self.socket.refill(&mut self.umem);
+            self.socket.complete(&mut self.umem);
+            received
+        })
+    }
+
     /// Judges and counts what came; returns how many frames.
     fn collect(&mut self, run: &Run<'_>) -> usize {
         let received = self.socket.receive(&mut self.umem, &mut self.batch);
@@ -280,6 +293,18 @@ impl Lane {
             let mut tally = self.tally(run);
             tally.sent -= u64::from(stuck);
             tally.skipped += u64::from(stuck);
+        }
+    }
+}
+
+/// Collects until less than a whole batch was there, or [`MOST_COLLECTED`]; returns how many frames.
+fn until_short(mut collect: impl FnMut() -> usize) -> usize {
+    let mut all = 0;
+    loop {
+        let received = collect();
+        all += received;
+        if received < BATCH || all >= MOST_COLLECTED {
+            return all;
         }
     }
 }
@@ -384,6 +409,20 @@ mod tests {
     use xsk::Sources;
 
     const CHUNK: usize = 2048;
+
+    #[test]
+    fn all_that_has_come_is_collected_before_anything_is_sent() {
+        let collected = |batches: &[usize]| {
+            let mut left = batches.iter().copied();
+            let all = until_short(|| left.next().unwrap_or(BATCH));
+            (all, left.count())
+        };
+        assert_eq!(collected(&[0, 9]), (0, 1));
+        assert_eq!(collected(&[7, 9]), (7, 1));
+        assert_eq!(collected(&[BATCH, BATCH, 5, 9]), (2 * BATCH + 5, 1));
+        // Answers that never end do not keep it from sending.
+        assert_eq!(collected(&[]).0, MOST_COLLECTED);
+    }
 
     fn addressing() -> Addressing {
         Addressing {
