@@ -13,6 +13,8 @@
 //!
 //! A rate fails where three runs at it have failed, one in each of three turns: in one alone it may have been the machine that did.
 
+use std::time::Duration;
+
 use floodgate::ramp::{self, R99, Ramp};
 use floodgate::search::{Probe, Rates, Search, least_rate};
 use serde_json::{Value, json};
@@ -37,8 +39,8 @@ struct Searcher<'s> {
     search: Search,
     /// Its end, and the peak.
     ramp: Ramp,
-    /// How long each rate is held, with the first of them.
-    first: Load,
+    /// How long each rate is held.
+    held: Duration,
     /// Every rate that was offered, and what came of it.
     probes: Vec<Value>,
     /// The run of the highest rate that was answered.
@@ -124,7 +126,7 @@ impl<'s> Searcher<'s> {
                 least,
                 ..Ramp::default()
             },
-            first,
+            held: first.time,
             probes: Vec::new(),
             best: Shot::default(),
             used: Used::default(),
@@ -146,7 +148,7 @@ impl<'s> Searcher<'s> {
         let Ok(up) = &mut self.up else { return };
         let load = Load {
             rate: self.search.rate().round() as u32,
-            time: self.first.time,
+            time: self.held,
         };
         let generator = up.generator.clone();
         let asked = up.asked_by(&generator, load, Manner::Plain, idle);
@@ -238,8 +240,6 @@ fn probe_of(rate: f64, shot: &Shot) -> Probe {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::bench::contest::tests::{contest, of_two, seats_of};
     use crate::bench::plan::Library;

@@ -159,6 +159,7 @@ impl<'s> Player<'s> {
     }
 }
 
+/// One turn.
 fn asked(
     up: &mut Up<'_>,
     rules: &Rules,
