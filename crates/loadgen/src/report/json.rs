@@ -104,24 +104,11 @@ impl RunId {
         }))
     }
 
-    /// The result of a ramp: rates in queries a second, null where it was stopped before one was found, 0 where it is below the
-    /// least that is tried.
+    /// The result of a ramp: [`ramp_object`], with the run's number.
     pub fn ramp(&self, ramp: &Ramp) -> String {
-        let rates = |found: &[Found]| found.iter().map(|found| found.rate).collect::<Vec<_>>();
-        line(&json!({
-            "runid": self.id,
-            "type": "ramp",
-            "r99": ramp.r99_median(),
-            "r99_runs": rates(&ramp.r99),
-            "loss_free": ramp.loss_free_median(),
-            "loss_free_runs": rates(&ramp.loss_free),
-            "least": ramp.least,
-            "peak": ramp.peak.map(|peak| peak.answers_per_second()),
-            "peak_offered": ramp.peak.map(|peak| peak.rate),
-            "generator_was_the_limit": ramp.generator_was_the_limit(),
-            "limit": ramp.limit(),
-            "failure": ramp.failure.as_ref().map(ToString::to_string),
-        }))
+        let mut object = ramp_object(ramp);
+        object["runid"] = json!(self.id);
+        line(&object)
     }
 
     /// What was counted in a time. Of answers that are `unread`, members of the schema are left out, which has no null.
@@ -181,6 +168,25 @@ fn info(way: &Way) -> Value {
 
 /// What was lost or went elsewhere on our side; without the interface's drops where nobody looked at them. Null: nobody looks
 /// at answers.
+/// What a ramp came to: rates in queries a second, null where it was stopped before one was found, 0 where it is below the least
+/// that is tried.
+pub fn ramp_object(ramp: &Ramp) -> Value {
+    let rates = |found: &[Found]| found.iter().map(|found| found.rate).collect::<Vec<_>>();
+    json!({
+        "type": "ramp",
+        "r99": ramp.r99_median(),
+        "r99_runs": rates(&ramp.r99),
+        "loss_free": ramp.loss_free_median(),
+        "loss_free_runs": rates(&ramp.loss_free),
+        "least": ramp.least,
+        "peak": ramp.peak.map(|peak| peak.answers_per_second()),
+        "peak_offered": ramp.peak.map(|peak| peak.rate),
+        "generator_was_the_limit": ramp.generator_was_the_limit(),
+        "limit": ramp.limit(),
+        "failure": ramp.failure.as_ref().map(ToString::to_string),
+    })
+}
+
 fn lost_here(measurement: &Measurement) -> Value {
     let losses = &measurement.losses;
     let seen = |count: u64| (!measurement.unread).then_some(count);

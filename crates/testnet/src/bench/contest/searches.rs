@@ -16,6 +16,7 @@
 use std::time::Duration;
 
 use floodgate::ramp::{self, R99, Ramp};
+use floodgate::report::json::ramp_object;
 use floodgate::search::{Probe, Rates, Search, least_rate};
 use serde_json::{Value, json};
 
@@ -202,17 +203,8 @@ impl<'s> Searcher<'s> {
     /// What is told of it, as of a search that a generator makes alone: counts are those of the rate that was found.
     fn outcome(self) -> Outcome<(Up<'s>, Shot, Seen)> {
         let up = self.up?;
-        let ramp = &self.ramp;
-        let details = json!({
-            "type": "ramp",
-            "r99": ramp.r99_median(),
-            "least": ramp.least,
-            "peak": ramp.peak.map(|peak| peak.answers_per_second()),
-            "peak_offered": ramp.peak.map(|peak| peak.rate),
-            "generator_was_the_limit": ramp.generator_was_the_limit(),
-            "limit": ramp.limit(),
-            "probes": self.probes,
-        });
+        let mut details = ramp_object(&self.ramp);
+        details["probes"] = Value::Array(self.probes);
         let shot = Shot {
             used: self.used,
             details,
