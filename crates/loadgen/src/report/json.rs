@@ -166,8 +166,6 @@ fn info(way: &Way) -> Value {
     }
 }
 
-/// What was lost or went elsewhere on our side; without the interface's drops where nobody looked at them. Null: nobody looks
-/// at answers.
 /// What a ramp came to: rates in queries a second, null where it was stopped before one was found, 0 where it is below the least
 /// that is tried.
 pub fn ramp_object(ramp: &Ramp) -> Value {
@@ -187,6 +185,8 @@ pub fn ramp_object(ramp: &Ramp) -> Value {
     })
 }
 
+/// What was lost or went elsewhere on our side; without the interface's drops where nobody looked at them. Null: nobody looks
+/// at answers.
 fn lost_here(measurement: &Measurement) -> Value {
     let losses = &measurement.losses;
     let seen = |count: u64| (!measurement.unread).then_some(count);
