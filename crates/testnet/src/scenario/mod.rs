@@ -7,6 +7,7 @@ pub(crate) mod checks;
 mod client;
 mod expect;
 mod footing;
+mod ground;
 mod model;
 mod parse;
 mod parse_backend;

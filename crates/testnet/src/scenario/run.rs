@@ -12,8 +12,8 @@ use super::checks;
 use super::client::Clients;
 use super::expect;
 use super::footing::Footing;
+use super::ground::Ground;
 use super::model::{Action, Comparison, Counter, Flood, Restart, Scenario, Step};
-use crate::exceptions::Exceptions;
 use crate::kernel_counters::KernelCounters;
 use crate::lab::{End, Lab, SERVER_BACKENDS, SERVER_CLIENTS, TO_SERVER, Topology};
 use crate::metrics::Metrics;
@@ -59,12 +59,6 @@ pub(super) fn run(
     let outcome = Run::begin(scenario, ground, door, &start).and_then(Run::finish);
     let log = || last_lines(&start.folder.join("server.log"));
     outcome.map_err(|failure| Failure::new(format!("{failure}{}", log())))
-}
-
-/// A lab with what watches it, for run after run.
-pub(super) struct Ground {
-    pub(super) lab: Lab,
-    pub(super) exceptions: Exceptions,
 }
 
 /// All that a start of the server needs, the first and those of `restart`.

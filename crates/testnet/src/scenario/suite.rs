@@ -8,10 +8,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use super::ground::Ground;
 use super::model::Scenario;
-use super::run::{Ground, Transcript, known_gap, run, timed};
-use crate::exceptions::Exceptions;
-use crate::lab::{Lab, Topology};
+use super::run::{Transcript, known_gap, run, timed};
+use crate::lab::Topology;
 use crate::subject::{Door, Subject};
 use crate::{During, Failure, Outcome, signals, tree};
 
@@ -174,7 +174,7 @@ impl Suite {
     ) -> Outcome<Transcript> {
         let ground = match grounds.entry(scenario.topology) {
             Entry::Occupied(ground) => ground.into_mut(),
-            Entry::Vacant(place) => place.insert(self.ground(scenario.topology)?),
+            Entry::Vacant(place) => place.insert(Ground::up(&self.prefix, scenario.topology)?),
         };
         ground
             .lab
@@ -184,12 +184,6 @@ impl Suite {
             grounds.remove(&scenario.topology);
         }
         outcome
-    }
-
-    fn ground(&self, topology: Topology) -> Outcome<Ground> {
-        let lab = Lab::up_beside_others(&self.prefix, topology)?;
-        let exceptions = Exceptions::watch(lab.prefix())?;
-        Ok(Ground { lab, exceptions })
     }
 
     fn print(&self, sums: &Sums, scenarios: usize) -> ExitCode {
