@@ -2,9 +2,10 @@
 //! owner holds while it lives, and the processes it started. A killed run is cleaned up from this,
 //! and never is a process ended that is not written here with its start time.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::Write;
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -13,6 +14,9 @@ use nix::unistd::Pid;
 
 use crate::bench::descendants;
 use crate::{During, Failure, Outcome, again_if_interrupted, sys};
+
+/// So often a lock is opened that its owner removes at that moment.
+const ATTEMPTS: u8 = 100;
 
 /// Where a lab's processes are written down, for whoever starts one and has not the lab itself.
 #[derive(Debug, Clone)]
@@ -69,21 +73,32 @@ impl Ledger {
     /// Takes the lock of the lab `prefix`, or nothing while another process holds it.
     pub fn try_open(prefix: &str) -> Outcome<Option<Self>> {
         let folder = folder(prefix);
-        fs::create_dir_all(&folder).during(format!("making {}", folder.display()))?;
         let path = folder.join("lock");
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(false).open(&path);
-        let mut lock = file.during(format!("opening {}", path.display()))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(error)) => {
-                return Err(error).during(format!("locking {}", path.display()));
+        for _ in 0..ATTEMPTS {
+            let Some(lock) = open_lock(&folder, &path)? else {
+                continue;
+            };
+            match lock.try_lock() {
+                Ok(()) if is_at(&lock, &path) => return Self::own(folder, lock).map(Some),
+                // Its owner has removed it meanwhile.
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) => {
+                    return Err(error).during(format!("locking {}", path.display()));
+                }
             }
         }
+        Err(Failure::new(format!(
+            "{} was removed {ATTEMPTS} times while it was being locked: is {} a folder?",
+            path.display(),
+            folder.display()
+        )))
+    }
+
+    fn own(folder: PathBuf, mut lock: File) -> Outcome<Self> {
         lock.set_len(0).during("writing the lab's lock")?;
         write!(lock, "{}", std::process::id()).during("writing the lab's lock")?;
-        Ok(Some(Self { folder, lock }))
+        Ok(Self { folder, lock })
     }
 
     /// Where this lab keeps its files.
@@ -131,7 +146,10 @@ impl Ledger {
 
     /// Removes the folder; the lab is gone.
     pub fn remove(self) {
-        let _ = fs::remove_dir_all(&self.folder);
+        // The lock is the last of our files: without it the folder is anybody's, and stays if somebody has it already.
+        let _ = self.empty();
+        let _ = fs::remove_file(self.folder.join("lock"));
+        let _ = fs::remove_dir(&self.folder);
         drop(self.lock);
         if let Some(own) = temporary_folder() {
             // Another lab may have something in there.
@@ -143,6 +161,29 @@ impl Ledger {
     fn processes(&self) -> PathBuf {
         self.folder.join("processes")
     }
+}
+
+/// Opens the file at `path`, and makes it and `folder` before; nothing if the folder is removed meanwhile.
+fn open_lock(folder: &Path, path: &Path) -> Outcome<Option<File>> {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(false);
+    match fs::create_dir_all(folder).and_then(|()| options.open(path)) {
+        // Found by mkdir(2), and gone when it was looked at; or gone when the file was to be made in it.
+        Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) => {
+            Ok(None)
+        }
+        opened => opened
+            .during(format!("opening {}", path.display()))
+            .map(Some),
+    }
+}
+
+/// Whether it is this file that is found at `path`.
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
+    let at_path = fs::metadata(path).map(identity);
+    let ours = file.metadata().map(identity);
+    matches!((ours, at_path), (Ok(ours), Ok(at_path)) if ours == at_path)
 }
 
 /// Where the lab `prefix` keeps its files.
@@ -213,6 +254,7 @@ fn start_time_ticks(id: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader};
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
@@ -223,6 +265,28 @@ mod tests {
         let error = Ledger::open(&prefix).expect_err("it is taken").to_string();
         assert!(error.contains(&std::process::id().to_string()), "{error}");
         first.remove();
+    }
+
+    #[test]
+    fn a_lab_has_one_owner_however_often_it_is_removed() {
+        let prefix = format!("ledger-owners-test-{}", std::process::id());
+        let owners = AtomicUsize::new(0);
+        let own_it = || {
+            for _ in 0..2000 {
+                if let Some(ledger) = Ledger::try_open(&prefix).expect("no error") {
+                    assert_eq!(owners.fetch_add(1, Ordering::SeqCst), 0);
+                    ledger.add(std::process::id(), "owner").expect("written");
+                    assert!(ledger.processes().exists(), "nobody else removed it");
+                    owners.fetch_sub(1, Ordering::SeqCst);
+                    ledger.remove();
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(own_it);
+            }
+        });
     }
 
     #[test]
