@@ -12,7 +12,7 @@ use std::process::exit;
 
 use bare::Bare;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use xsk::{Batch, Flushed, Options, Received, RingSizes, Socket, Umem, UmemOptions};
+use xsk::{Batch, Flushed, Received, Socket, Umem, UmemOptions};
 
 #[derive(Default)]
 struct Arguments {
@@ -63,8 +63,8 @@ fn usage() -> ! {
 fn echo(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let nic = xsk::nic::Nic::by_name(&arguments.interface)?;
     let bare = Bare::attach(&arguments.object, nic.index)?;
-    let mut umem = Umem::new(RingSizes::default().frames(), UmemOptions::default())?;
-    let mut socket = Socket::bind(&mut umem, nic.index, arguments.queue, Options::default())?;
+    let mut umem = Umem::new(bare::FRAMES, UmemOptions::default())?;
+    let mut socket = bare::bind(&mut umem, nic.index, arguments.queue)?;
     bare.enter(arguments.queue, &socket)?;
     eprintln!(
         "echo: {} queue {}, {:?}",

@@ -15,7 +15,7 @@ use std::process::exit;
 use bare::Bare;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use xsk::nic::Nic;
-use xsk::{Batch, Flushed, Options, Received, RingSizes, Socket, Umem, UmemOptions};
+use xsk::{Batch, Flushed, Received, Socket, Umem, UmemOptions};
 
 const SOURCE_MAC: usize = 6;
 const TTL: usize = 22;
@@ -91,8 +91,7 @@ fn mac_of(text: &str) -> Option<[u8; 6]> {
 }
 
 fn forward(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let rings = RingSizes::default();
-    let mut umem = Umem::new(2 * rings.frames(), UmemOptions::default())?;
+    let mut umem = Umem::new(2 * bare::FRAMES, UmemOptions::default())?;
     let mut client = open(&arguments.object, &arguments.client, &mut umem)?;
     let mut backend = open(&arguments.object, &arguments.backend, &mut umem)?;
     let mut batch = Batch::new();
@@ -118,7 +117,7 @@ fn forward(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 fn open(object: &str, arguments: &SideArguments, umem: &mut Umem) -> Result<Side, Box<dyn Error>> {
     let nic = Nic::by_name(&arguments.interface)?;
     let bare = Bare::attach(object, nic.index)?;
-    let socket = Socket::bind(umem, nic.index, 0, Options::default())?;
+    let socket = bare::bind(umem, nic.index, 0)?;
     bare.enter(0, &socket)?;
     eprintln!("forward: {} queue 0, {:?}", nic.name, socket.mode()?);
     let (remote, remote_mac) = arguments.remote.unwrap_or((Ipv4Addr::UNSPECIFIED, [0; 6]));

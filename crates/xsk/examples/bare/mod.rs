@@ -5,7 +5,31 @@ use std::error::Error;
 use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ObjectBuilder};
-use xsk::Socket;
+use xsk::{Options, RingSizes, Socket, Umem};
+
+/// Frames of each socket.
+pub(crate) const FRAMES: u32 = 4096;
+
+/// Slots of the RX ring and of the TX ring, and frames that the fill ring holds: more than the RX ring takes would be of no use.
+/// They are used in turn, so that the fewer there are, the more of them are still in the processors' caches.
+const READY: u32 = 2048;
+
+/// Binds a socket to a queue, with the rings of a plain AF_XDP program.
+pub(crate) fn bind(umem: &mut Umem, interface: u32, queue: u32) -> xsk::Result<Socket> {
+    let rings = RingSizes {
+        fill: FRAMES,
+        rx: READY,
+        tx: READY,
+        completion: FRAMES,
+    };
+    let options = Options {
+        rings,
+        ..Options::default()
+    };
+    let mut socket = Socket::bind(umem, interface, queue, options)?;
+    socket.keep_ready(READY);
+    Ok(socket)
+}
 
 /// The program on one interface; it leaves with the value, or with the process.
 pub(crate) struct Bare {
